@@ -1,0 +1,111 @@
+"""The engine interface: what a worker asks of whatever turns token ids into more token ids."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+
+class EngineError(Exception):
+    """Root of engine failures.
+
+    EngineError
+    ├── EngineDead         the engine is gone: hand every run back and exit
+    ├── GenerationFailed   this run failed, the engine goes on
+    └── PromptRejected     the engine will not take this prompt, now or later
+    """
+
+    code = "engine_error"
+
+
+class EngineDead(EngineError):
+    """The engine is gone and cannot be revived; the worker must exit."""
+
+    code = "engine_dead"
+
+
+class GenerationFailed(EngineError):
+    """One generation failed; the engine goes on."""
+
+    code = "generation_failed"
+
+
+class PromptRejected(EngineError):
+    """The engine refuses this prompt: empty, out of vocabulary, or longer than its window."""
+
+    code = "prompt_rejected"
+
+
+class FinishReason(StrEnum):
+    """Why the engine stopped."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    ABORT = "abort"
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How the next token is chosen; temperature 0 is greedy."""
+
+    temperature: float = 0.0
+    top_p: float = 1.0
+    seed: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """One request to the engine: `prompt_ids` in, at most `max_output_tokens` out."""
+
+    request_id: str
+    prompt_ids: Sequence[int]
+    max_output_tokens: int
+    sampling: Sampling
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What the engine produced since the last step: token ids, and on the last one why it stopped."""
+
+    token_ids: Sequence[int]
+    finish_reason: FinishReason | None = None
+    cached_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """How busy the engine is now; `peak_running` is the most sequences one step has run together since the start."""
+
+    running: int
+    waiting: int
+    peak_running: int
+    kv_cache_usage: float
+
+
+class Engine(Protocol):
+    """A continuous-batching engine. Made and used on one event loop."""
+
+    @property
+    def slots(self) -> int:
+        """The most sequences the engine runs in one batch."""
+
+    async def start(self) -> None:
+        """Load the model; returns when the first prompt can be taken. Raises `EngineDead`."""
+
+    def generate(self, generation: Generation) -> AsyncIterator[Step]:
+        """Yield steps until one has a finish reason.
+
+        Closing the iterator, or cancelling the task that reads it, aborts the request and returns once the engine has
+        let go of it. Raises `PromptRejected`, `GenerationFailed`, `EngineDead`.
+        """
+
+    async def abort(self, request_id: str) -> None:
+        """End a request: its iterator yields a step with `FinishReason.ABORT`. An unknown or ended id is no error."""
+
+    def load(self) -> Load:
+        """Current load, without a round trip to the engine."""
+
+    async def stop(self) -> None:
+        """Free the model and end every child process."""
