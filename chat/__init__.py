@@ -1,0 +1,1 @@
+"""What users own: chats, messages, runs, and the ways to reach them."""

@@ -1,0 +1,28 @@
+"""How Celery is set; each line has its measurement or its reason."""
+
+from django.conf import settings
+
+broker_url = settings.BROKER_URL
+broker_connection_retry_on_startup = True
+broker_transport_options = {
+    # Above the longest run; the lease, not redelivery, is how a dead worker's run goes on.
+    "visibility_timeout": 3600,
+    # One list a queue: with the default four, a message's priority outranks the order of queues.
+    "priority_steps": [0],
+    "sep": ":",
+    "socket_timeout": 10,
+    "socket_connect_timeout": 5,
+}
+task_acks_late = True
+# No results: they would block the hub, and the row holds the outcome.
+task_ignore_result = True
+task_create_missing_queues = True
+task_serializer = "json"
+accept_content = ["json"]
+worker_prefetch_multiplier = 1
+# The Redis consumer then asks the pool on every poll how many tasks it can take: the engine's live limit.
+worker_disable_prefetch = True
+# A reconnect redelivers running tasks, which the claim drops; what runs goes on.
+worker_cancel_long_running_tasks_on_connection_loss = False
+worker_hijack_root_logger = False
+worker_send_task_events = False

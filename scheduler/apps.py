@@ -1,0 +1,8 @@
+from django.apps import AppConfig
+
+
+class SchedulerConfig(AppConfig):
+    """Tiers and models."""
+
+    name = "scheduler"
+    default_auto_field = "django.db.models.BigAutoField"

@@ -1,0 +1,1 @@
+"""The cast and the services every test may use."""
