@@ -65,14 +65,28 @@ def digest(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
+class ChatQuerySet(models.QuerySet["Chat"]):
+    def visible_to(self, user: User) -> Self:
+        """The user's own chats."""
+        return self.filter(owner=user)
+
+    def with_live_run(self) -> Self:
+        """Each with `live_run_id`: the reply being produced in it, or None."""
+        live = Run.objects.live().filter(kind=Run.Kind.REPLY, chat=models.OuterRef("pk"))
+        return self.annotate(live_run_id=models.Subquery(live.values("pk")))
+
+
 class Chat(models.Model):
     """One conversation of one user."""
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
-    owner = models.ForeignKey(User, on_delete=models.CASCADE, related_name="chats")
+    # No index of its own, here and below: one that begins with the column serves the key too.
+    owner = models.ForeignKey(User, on_delete=models.CASCADE, related_name="chats", db_index=False)
     title = models.CharField(max_length=200, blank=True)
     created_at = models.DateTimeField(db_default=Now(), editable=False)
     updated_at = models.DateTimeField(db_default=Now(), editable=False, help_text="When it was last active.")
+
+    objects = ChatQuerySet.as_manager()
 
     class Meta:
         indexes = (models.Index(fields=("owner", "-updated_at", "-id"), name="chat_by_recency"),)
@@ -92,7 +106,7 @@ class Message(models.Model):
     """One turn. `position` orders a chat's turns: two machines' clocks may disagree."""
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
-    chat = models.ForeignKey(Chat, on_delete=models.CASCADE, related_name="messages")
+    chat = models.ForeignKey(Chat, on_delete=models.CASCADE, related_name="messages", db_index=False)
     position = models.PositiveIntegerField()
     role = models.CharField(max_length=16, choices=Role.choices)
     content = models.TextField()
@@ -111,7 +125,7 @@ class Message(models.Model):
 
 
 class Status(models.TextChoices):
-    """Where a run stands. The last three are terminal and never left."""
+    """Where a run stands. The last three are terminal and never left: a trigger refuses what TRANSITIONS lacks."""
 
     QUEUED = "queued", "Queued"
     STREAMING = "streaming", "Streaming"
@@ -218,7 +232,7 @@ class Run(models.Model):
     Status = Status
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
-    chat = models.ForeignKey(Chat, on_delete=models.CASCADE, related_name="runs")
+    chat = models.ForeignKey(Chat, on_delete=models.CASCADE, related_name="runs", db_index=False)
     prompt = models.ForeignKey(
         Message, on_delete=models.CASCADE, related_name="runs", help_text="The message it answers."
     )
@@ -231,8 +245,10 @@ class Run(models.Model):
         help_text="The message it produced; unique, so that a run cannot end with two.",
     )
     kind = models.CharField(max_length=16, choices=Kind.choices, default=Kind.REPLY)
-    model = models.ForeignKey(Model, on_delete=models.PROTECT, related_name="+")
-    tier = models.ForeignKey(Tier, on_delete=models.PROTECT, related_name="+", help_text="The user's at submission.")
+    model = models.ForeignKey(Model, on_delete=models.PROTECT, related_name="+", db_index=False)
+    tier = models.ForeignKey(
+        Tier, on_delete=models.PROTECT, related_name="+", db_index=False, help_text="The user's at submission."
+    )
     status = models.CharField(max_length=16, choices=Status.choices, default=Status.QUEUED)
     attempt = models.PositiveIntegerField(default=0, help_text="Claims so far; the fencing token.")
     worker = models.CharField(max_length=128, blank=True)

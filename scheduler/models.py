@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from typing import Self
 
-from django.core.validators import MaxValueValidator, MinValueValidator
+from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
 from django.db import models
 from django.db.models import Q
+
+from scheduler.errors import ModelUnknown
 
 
 class Tier(models.Model):
@@ -36,10 +39,29 @@ class Tier(models.Model):
         return self.name
 
 
+class ModelQuerySet(models.QuerySet["Model"]):
+    def usable_by(self, tier_slug: str) -> Self:
+        """Active models that the tier may use."""
+        return self.filter(is_active=True, tiers=tier_slug)
+
+    def pick(self, tier_slug: str, slug: str | None = None) -> Model:
+        """The model of that name, or the default one. Raises `ModelUnknown`, also when the tier may not use it."""
+        wanted = Q(is_default=True) if slug is None else Q(slug=slug)
+        model = self.usable_by(tier_slug).filter(wanted).first()
+        if model is None:
+            raise ModelUnknown(slug)
+        return model
+
+
 class Model(models.Model):
     """A served model: where its files are, how it is prompted, who may use it."""
 
-    slug = models.SlugField(primary_key=True, max_length=64, help_text="In queue names: never change it.")
+    slug = models.CharField(
+        primary_key=True,
+        max_length=64,
+        validators=[RegexValidator(r"^[A-Za-z0-9._-]+\Z")],
+        help_text="In queue names: never change it.",
+    )
     name = models.CharField(max_length=128)
     source = models.CharField(max_length=1024, help_text="Local folder with the weights, tokenizer and chat template.")
     context_window = models.PositiveIntegerField(
@@ -63,6 +85,8 @@ class Model(models.Model):
     tiers = models.ManyToManyField(Tier, related_name="models", blank=True, help_text="Who may use it.")
     is_active = models.BooleanField(default=True)
     is_default = models.BooleanField(default=False)
+
+    objects = ModelQuerySet.as_manager()
 
     class Meta:
         ordering = ("slug",)

@@ -1,0 +1,79 @@
+"""The only sender of tasks: lets runs from their room into Celery's queues, a few ahead of the workers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+from celery import Celery
+from kombu import Connection, pools
+from redis import Redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from scheduler.room import Room, queue_name
+
+TASK = "chat.tasks.generate"
+# Somebody waits for the answer to a POST meanwhile, and the row is kept whatever happens here.
+TIMEOUT_S = 1.0
+# Once, at once: a pooled connection may have died since it was last used.
+RETRY = {"max_retries": 1, "interval_start": 0, "interval_step": 0, "interval_max": 0}
+
+
+def broker_client(url: str) -> Redis:
+    """A client for the broker's Redis that gives up soon and never repeats a command."""
+    return Redis.from_url(
+        url, socket_timeout=TIMEOUT_S, socket_connect_timeout=TIMEOUT_S, retry=Retry(NoBackoff(), retries=0)
+    )
+
+
+class Dispatcher:
+    """Sends queued runs to the workers. Raises `RedisError` or kombu's `OperationalError` when the broker is away.
+
+    A run is taken out of its room before it is sent. Whoever dies in between loses nothing: the row says that the run
+    is queued, and it is let in again. So a run may be sent twice, which the claim makes harmless.
+    """
+
+    def __init__(self, redis: Redis, app: Celery, lookahead: int) -> None:
+        self._redis = redis
+        self._app = app
+        self._lookahead = lookahead
+        self._producers = pools.producers[_impatient(app.connection_for_write())]
+
+    def admit(self, run_id: UUID, model: str, tier: str) -> list[UUID]:
+        """Put a run into its room, then do as `release`."""
+        return self._send(self._room(model, tier).release(self._lookahead, [run_id]), model, tier)
+
+    def release(self, model: str, tier: str) -> list[UUID]:
+        """Send the first runs of a room while its queue is shallow; returns what was sent.
+
+        Two callers at once may send a few more than that: the queue's length is read before they send.
+        """
+        return self._send(self._room(model, tier).release(self._lookahead), model, tier)
+
+    def position(self, run_id: UUID, model: str, tier: str) -> int | None:
+        """As `Room.position`."""
+        return self._room(model, tier).position(run_id)
+
+    def _room(self, model: str, tier: str) -> Room:
+        return Room(self._redis, model, tier)
+
+    def _send(self, run_ids: Sequence[UUID], model: str, tier: str) -> list[UUID]:
+        if run_ids:
+            with self._producers.acquire(block=True, timeout=TIMEOUT_S) as producer:
+                for run_id in run_ids:
+                    self._publish(producer, str(run_id), queue_name(model, tier))
+        return list(run_ids)
+
+    def _publish(self, producer: Any, run_id: str, queue: str) -> None:
+        # The task's id is the run's, so that the room can find a run's message in the queue.
+        self._app.send_task(
+            TASK, args=[run_id], task_id=run_id, queue=queue, producer=producer, retry=True, retry_policy=RETRY
+        )
+
+
+def _impatient(connection: Connection) -> Connection:
+    """The same broker, with timeouts for somebody who waits."""
+    timeouts = {"socket_timeout": TIMEOUT_S, "socket_connect_timeout": TIMEOUT_S}
+    return connection.clone(transport_options={**connection.transport_options, **timeouts})
