@@ -1,0 +1,109 @@
+"""make run: servers, model, database, then web and workers."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from launcher import install, model, processes, ready, servers, settings_file, workers
+from launcher.locks import only_one
+from launcher.manage import manage
+from launcher.model import Model
+from launcher.options import Options
+from launcher.places import RUN_ENV, STATE, STEPS, private_folder
+from launcher.processes import Process
+from launcher.progress import Step
+from launcher.ready import Demo
+from launcher.settings_file import Secrets
+
+OF = STEPS["run"]
+
+
+def main() -> None:
+    """Run the product until told to stop; leaves by `SystemExit`. Raises `SetupProblem`."""
+    options = Options.read()
+    options.check_port_is_free()
+    own = workers.environments(options.workers, install.hardware(), STATE / "ready")
+    with only_one(STATE / "run.lock"), ExitStack() as stack:
+        _empty(STATE / "ready")
+        secrets = Secrets.kept()
+        with Step(3, OF, "Getting the model") as step:
+            chosen = model.obtain(options.model, step)
+        with Step(4, OF, "Starting PostgreSQL and Valkey"):
+            started = stack.enter_context(servers.running(secrets))
+        settings = _settings(options, secrets, chosen) | started.urls
+        stack.enter_context(_run_env(settings))
+        with Step(5, OF, "Preparing the database"):
+            demo = _prepare(chosen, settings)
+        processes.run(
+            [_web(options, settings), *_workers(chosen, settings, own)],
+            started.children,
+            lambda: _announce(options, demo, own),
+        )
+
+
+def _empty(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    private_folder(folder)
+
+
+def _settings(options: Options, secrets: Secrets, chosen: Model) -> dict[str, str]:
+    """What Django and the workers read; where the environment says something, it wins."""
+    ours = {
+        "SECRET_KEY": secrets.secret_key,
+        "DEBUG": "false",
+        "HTTPS": "false",  # plain HTTP on loopback; behind a TLS proxy: HTTPS=true
+        "ALLOWED_HOSTS": options.allowed_hosts,
+    }
+    fixed = {"MODEL_PATH": str(chosen.path), "PALAVER_STATE": str(STATE), "ENGINE": options.engine}
+    return {name: os.environ.get(name, value) for name, value in ours.items()} | fixed
+
+
+@contextmanager
+def _run_env(settings: Mapping[str, str]) -> Iterator[None]:
+    """Have run.env there while the servers are: their ports and passwords mean nothing afterwards."""
+    settings_file.write(settings)
+    try:
+        yield
+    finally:
+        RUN_ENV.unlink(missing_ok=True)
+
+
+def _prepare(chosen: Model, settings: Mapping[str, str]) -> Demo:
+    manage("migrate", "--no-input", settings=settings)
+    if settings["DEBUG"].lower() in ("false", "0", "no", "off", ""):
+        manage("collectstatic", "--no-input", settings=settings)
+    said = manage("prepare", "--model-path", str(chosen.path), "--model-name", chosen.name, settings=settings)
+    made = json.loads(said.strip().splitlines()[-1])
+    return Demo(made["demo_user"], made.get("demo_password"))
+
+
+def _web(options: Options, settings: Mapping[str, str]) -> Process:
+    listen = ["--host", options.host, "--port", str(options.port)]
+    return Process("web", ["chatsite.serve", *listen], _environ(settings))
+
+
+def _workers(chosen: Model, settings: Mapping[str, str], own: Sequence[Mapping[str, str]]) -> list[Process]:
+    return [
+        Process(
+            f"gpu{number}",
+            ["inference.worker", "--model", chosen.name, "--worker-name", f"{chosen.name}@gpu{number}"],
+            {**_environ(settings), **environ},
+        )
+        for number, environ in enumerate(own, start=1)
+    ]
+
+
+def _environ(settings: Mapping[str, str]) -> dict[str, str]:
+    return {**os.environ, **settings, "PYTHONUNBUFFERED": "1"}
+
+
+def _announce(options: Options, demo: Demo, own: Sequence[Mapping[str, str]]) -> None:
+    # Their output runs beside ours: a live line would be torn.
+    with Step(6, OF, "Starting web tier and workers", live=False) as step:
+        ready.wait(step, options.address, [Path(environ["READY_FILE"]) for environ in own])
+    print(ready.welcome(options.address, demo), flush=True)
