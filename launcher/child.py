@@ -47,6 +47,11 @@ class Child:
             )
 
     @property
+    def pid(self) -> int:
+        """Its process."""
+        return self._process.pid
+
+    @property
     def lives(self) -> bool:
         """Whether it still runs."""
         return self._process.poll() is None
@@ -62,8 +67,12 @@ class Child:
         try:
             self._process.wait(STOPS_WITHIN_S)
         except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+            self.kill()
+
+    def kill(self) -> None:
+        """End it at once."""
+        self._process.kill()
+        self._process.wait()
 
 
 def free_port() -> int:

@@ -31,15 +31,23 @@ def obtain(wanted: str | None, step: Step) -> Model:
     """The model that `MODEL=` names, else the default one. Raises `SetupProblem`."""
     if wanted is None:
         return _made(DEFAULT, MODELS / DEFAULT, ["convert"], step)
+    check_named(wanted)
+    folder = Path(wanted).expanduser()
+    if folder.is_dir():
+        return Model(_name(folder.resolve().name), folder.resolve())
+    return _made(_name(wanted.rpartition("/")[2]), MODELS / wanted.replace("/", "--"), ["fetch", wanted], step)
+
+
+def check_named(wanted: str) -> None:
+    """Raises `SetupProblem` when `MODEL=` names neither a whole model folder nor a hub id."""
     folder = Path(wanted).expanduser()
     if folder.is_dir():
         model_folder.check(folder)
-        return Model(_name(folder.resolve().name), folder.resolve())
-    if HUB_ID.fullmatch(wanted):
-        return _made(_name(wanted.rpartition("/")[2]), MODELS / wanted.replace("/", "--"), ["fetch", wanted], step)
-    raise SetupProblem(
-        f"MODEL={wanted} is neither a folder nor a hub id", "Give the path of a folder, or an id like Qwen/Qwen3-0.6B."
-    )
+    elif not HUB_ID.fullmatch(wanted):
+        raise SetupProblem(
+            f"MODEL={wanted} is neither a folder nor a hub id",
+            "Give the path of a folder, or an id like Qwen/Qwen3-0.6B.",
+        )
 
 
 def _name(text: str) -> str:

@@ -30,14 +30,14 @@ class Postgres:
 
     def __init__(self, folder: Path, password: str, log: Path, throw_away: bool = False) -> None:
         self._account = Account.fit_for(folder / "postgres")
-        self._data = reachable(self._account, folder) / "postgres"
+        self.data = reachable(self._account, folder) / "postgres"
         self._password = password
         self._log = log
         self._throw_away = throw_away
 
     def start(self) -> Child:
         """Start it and wait until it answers. Raises `SetupProblem`."""
-        if not (self._data / "PG_VERSION").exists():
+        if not (self.data / "PG_VERSION").exists():
             self._initialise()
         self._clear_stale_lock()
         self._port = free_port()
@@ -56,14 +56,14 @@ class Postgres:
     def _command(self) -> list[str]:
         settings = [*SETTINGS, *(THROW_AWAY_SETTINGS if self._throw_away else ())]
         listen = ["-h", "127.0.0.1", "-p", str(self._port), "-k", ""]  # no socket: its path ends at 107 bytes
-        return [self._program("postgres"), "-D", str(self._data), *listen, *(f"-c{setting}" for setting in settings)]
+        return [self._program("postgres"), "-D", str(self.data), *listen, *(f"-c{setting}" for setting in settings)]
 
     def _program(self, name: str) -> str:
         return str(runnable(self._account, _package(), f"pginstall/bin/{name}"))
 
     def _initialise(self) -> None:
-        draft = self._data.with_name("postgres.new")
-        password_file = self._data.with_name("postgres.password")
+        draft = self.data.with_name("postgres.new")
+        password_file = self.data.with_name("postgres.password")
         shutil.rmtree(draft, ignore_errors=True)
         self._account.own(draft)
         try:
@@ -71,7 +71,7 @@ class Postgres:
             self._run_initdb(draft, password_file)
         finally:
             password_file.unlink(missing_ok=True)
-        draft.rename(self._data)
+        draft.rename(self.data)
 
     def _hand_over_password(self, path: Path) -> None:
         path.unlink(missing_ok=True)
@@ -95,14 +95,14 @@ class Postgres:
 
     def _clear_stale_lock(self) -> None:
         """After kill -9 the file stays, and once its pid is another process's, PostgreSQL would refuse to start."""
-        lock = self._data / "postmaster.pid"
+        lock = self.data / "postmaster.pid"
         try:
             pid = int(lock.read_text().split("\n", 1)[0])
         except (OSError, ValueError):
             return
-        if _works_in(pid, self._data):
+        if _works_in(pid, self.data):
             raise SetupProblem(
-                f"an earlier PostgreSQL (process {pid}) still runs over {self._data}",
+                f"an earlier PostgreSQL (process {pid}) still runs over {self.data}",
                 f"Stop it, then run the same command again: kill -INT {pid}",
             )
         lock.unlink(missing_ok=True)
@@ -114,7 +114,7 @@ class Postgres:
                 return self._make_database()
             except psycopg.errors.InvalidPassword as error:
                 raise SetupProblem(
-                    f"the password kept for PostgreSQL does not fit the data in {self._data}",
+                    f"the password kept for PostgreSQL does not fit the data in {self.data}",
                     "Restore secrets.json, or remove that folder to begin with an empty database.",
                 ) from error
             except psycopg.OperationalError as error:

@@ -41,11 +41,21 @@ def _in_our_venv() -> bool:
 
 def _move_into_venv(command: str) -> None:
     from launcher import install
-    from launcher.options import Options
 
     if command == "run":
-        Options.read().check_port_is_free()
+        _refuse_early()
     install.ensure(dev=command != "run", steps=STEPS[command])
+
+
+def _refuse_early() -> None:
+    """What cannot work is said before minutes are spent on packages. Raises `SetupProblem`."""
+    from launcher import model
+    from launcher.options import Options
+
+    options = Options.read()
+    options.check_port_is_free()
+    if options.model:
+        model.check_named(options.model)
 
 
 def _carry_out(command: str) -> None:
