@@ -26,6 +26,10 @@ class User(AbstractUser):
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     tier = models.ForeignKey(Tier, on_delete=models.PROTECT, default=DEFAULT_TIER, related_name="users")
 
+    def lock(self) -> None:
+        """Until the transaction ends, be the only one to decide on this user's limits. Others may still refer to it."""
+        User.objects.select_for_update(no_key=True).values("pk").get(pk=self.pk)
+
 
 class ApiKeyQuerySet(models.QuerySet["ApiKey"]):
     def usable(self) -> Self:
@@ -164,7 +168,10 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a run ended: its counts, and the reason."""
+    """How a run ended: its counts, and the reason.
+
+    The first token's time is given as its age: ages need no clock that agrees with the database's.
+    """
 
     status: Status
     finish_reason: str = ""
@@ -173,10 +180,13 @@ class Outcome:
     output_tokens: int = 0
     error_code: str = ""
     error_detail: str = ""
+    first_token_age: timedelta | None = None
 
     def columns(self) -> dict[str, Any]:
         """The row's columns that the outcome sets."""
+        first_token = {} if self.first_token_age is None else {"first_token_at": Now() - self.first_token_age}
         return {
+            **first_token,
             "status": self.status,
             "finish_reason": self.finish_reason,
             "input_tokens": self.input_tokens,
@@ -211,8 +221,9 @@ class RunQuerySet(models.QuerySet["Run"]):
 
     def claim(self, run_id: UUID, worker: str, lease: timedelta) -> Claim:
         """Take a queued run, or one whose worker went silent. Raises `RunTaken` when another was first."""
+        values: dict[str, Any] = {"run_id": run_id, "worker": worker, "lease": lease}
         with connection.cursor() as cursor:
-            cursor.execute(self.CLAIM, {"run_id": run_id, "worker": worker, "lease": lease})
+            cursor.execute(self.CLAIM, values)
             row = cursor.fetchone()
         if row is None:
             raise RunTaken(run_id)

@@ -7,3 +7,4 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("admin/", admin.site.urls),
     path("api/", include("chat.api.urls")),
 ]
+handler500 = "chat.api.middleware.server_error"

@@ -76,4 +76,4 @@ class Dispatcher:
 def _impatient(connection: Connection) -> Connection:
     """The same broker, with timeouts for somebody who waits."""
     timeouts = {"socket_timeout": TIMEOUT_S, "socket_connect_timeout": TIMEOUT_S}
-    return connection.clone(transport_options={**connection.transport_options, **timeouts})
+    return connection.clone(transport_options={**(connection.transport_options or {}), **timeouts})

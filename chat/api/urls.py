@@ -1,3 +1,16 @@
-from django.urls import URLPattern, URLResolver
+"""The JSON API under /api/."""
 
-urlpatterns: list[URLPattern | URLResolver] = []
+from django.urls import URLPattern, URLResolver, path, re_path
+
+from chat.api import views
+from chat.streaming.view import run_events
+
+urlpatterns: list[URLPattern | URLResolver] = [
+    path("chats", views.Chats.as_view(), name="chats"),
+    path("chats/<uuid:chat_id>", views.ChatDetail.as_view(), name="chat"),
+    path("chats/<uuid:chat_id>/messages", views.Messages.as_view(), name="messages"),
+    path("runs/<uuid:run_id>", views.RunDetail.as_view(), name="run"),
+    path("runs/<uuid:run_id>/stream", run_events, name="run-stream"),
+    # Last: what no line above knows.
+    re_path(r"", views.not_found),
+]

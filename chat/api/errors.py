@@ -1,0 +1,110 @@
+"""Which problem an error is: ours, the scheduler's, Django's or DRF's."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from functools import singledispatch
+from typing import Any
+
+from django.core.exceptions import PermissionDenied
+from django.db import InterfaceError, OperationalError
+from django.http import Http404, HttpResponse
+from rest_framework import exceptions as drf
+
+from chat import problems
+from chat.problems import Problem
+from inference.tokens import TokensError
+from scheduler.errors import ModelUnknown, Refused
+
+logger = logging.getLogger(__name__)
+
+# DRF's words for what is wrong with a field, where we have a better one.
+REASONS = {"required": "missing", "null": "missing"}
+
+
+def answer(error: Exception, context: Mapping[str, Any]) -> HttpResponse | None:
+    """DRF's exception handler. None for a bug, which goes on to the middleware."""
+    if isinstance(error, drf.MethodNotAllowed):
+        allowed = ", ".join(context["view"].allowed_methods)
+        return problems.response(problems.MethodNotAllowed(headers={"Allow": allowed}))
+    problem = problem_of(error)
+    return problems.response(problem) if problem else None
+
+
+@singledispatch
+def problem_of(_error: Exception) -> Problem | None:
+    """The problem that an error is; None for a bug."""
+    return None
+
+
+@problem_of.register
+def _(error: Problem) -> Problem:
+    return error
+
+
+@problem_of.register
+def _(error: ModelUnknown) -> Problem:
+    return problems.ModelUnknown(error.detail, **error.data)
+
+
+@problem_of.register
+def _(error: Refused) -> Problem:
+    return problems.TooManyRequests(error)
+
+
+@problem_of.register
+def _(error: TokensError) -> Problem:
+    logger.error("model.unusable code=%s", error.code)  # its text may quote the prompt
+    return problems.ModelUnusable()
+
+
+@problem_of.register(OperationalError)
+@problem_of.register(InterfaceError)
+def _(error: Exception) -> Problem:
+    logger.error("database.unavailable reason=%s", type(error.__cause__ or error).__name__)
+    return problems.DatabaseUnavailable()
+
+
+@problem_of.register(Http404)
+@problem_of.register(drf.NotFound)
+def _(_error: Exception) -> Problem:
+    return problems.NotFound()
+
+
+@problem_of.register(PermissionDenied)
+@problem_of.register(drf.PermissionDenied)
+def _(_error: Exception) -> Problem:
+    return problems.Forbidden()
+
+
+@problem_of.register(drf.NotAuthenticated)
+@problem_of.register(drf.AuthenticationFailed)
+def _(_error: Exception) -> Problem:
+    return problems.NotAuthenticated()
+
+
+@problem_of.register
+def _(_error: drf.ParseError) -> Problem:
+    return problems.BodyNotJson()
+
+
+@problem_of.register
+def _(_error: drf.NotAcceptable) -> Problem:
+    return problems.NotAcceptable()
+
+
+@problem_of.register
+def _(_error: drf.UnsupportedMediaType) -> Problem:
+    return problems.MediaTypeUnsupported()
+
+
+@problem_of.register
+def _(error: drf.ValidationError) -> Problem:
+    """The first field that a serializer refused; its code is `<field>_<reason>`."""
+    fields: dict[str, list[drf.ErrorDetail]] = error.detail  # type: ignore[assignment]  # a serializer's are like that
+    field, (reason, *_) = next(iter(fields.items()))
+    if field == "non_field_errors":
+        return problems.FieldInvalid("body_not_object", "The body must be a JSON object.", field="")
+    code = reason.code or "invalid"
+    return problems.FieldInvalid(f"{field}_{REASONS.get(code, code)}", str(reason), field=field)

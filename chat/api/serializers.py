@@ -1,0 +1,104 @@
+"""Shapes of what comes in and goes out; the rules are in the services."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+from uuid import UUID
+
+from django.urls import reverse
+from rest_framework import serializers
+
+from chat.models import Chat, Message, Run
+
+
+class TextField(serializers.Field[str, str, str, Any]):
+    """Text as it is: not trimmed, and numbers are not taken for it."""
+
+    default_error_messages: ClassVar = {"not_text": "This must be a string."}
+
+    def to_internal_value(self, data: str) -> str:
+        """Any string passes."""
+        if not isinstance(data, str):
+            self.fail("not_text")
+        return data
+
+
+class PositiveField(serializers.Field[int, int, int, Any]):
+    """A positive whole number, written as one."""
+
+    default_error_messages: ClassVar = {"invalid": "This must be a positive whole number."}
+
+    def to_internal_value(self, data: int) -> int:
+        """`true` is an int in Python, and none here."""
+        if isinstance(data, bool) or not isinstance(data, int) or data < 1:
+            self.fail("invalid")
+        return data
+
+
+class NewChatShape(serializers.Serializer[Any]):
+    """`POST /api/chats`: an object, with nothing in it that matters yet."""
+
+
+class QuestionShape(serializers.Serializer[Any]):
+    """`POST /api/chats/{id}/messages`. Keys that are not known are ignored, here and elsewhere."""
+
+    content = TextField()
+    model = TextField(default=None, allow_null=True)
+    max_output_tokens = PositiveField(default=None, allow_null=True)
+
+
+class ChatShape(serializers.ModelSerializer[Chat]):
+    """A chat, with the id of the run that is answering in it now."""
+
+    live_run_id = serializers.UUIDField(read_only=True, default=None)
+
+    class Meta:
+        model = Chat
+        fields = ("id", "title", "created_at", "updated_at", "live_run_id")
+
+
+class MessageShape(serializers.ModelSerializer[Message]):
+    """A message. `run` made it, or answers it; `runs` in the context has them by message id."""
+
+    run = serializers.SerializerMethodField()
+
+    class Meta:
+        model = Message
+        fields = ("id", "role", "content", "token_count", "created_at", "run")
+
+    def get_run(self, message: Message) -> dict[str, Any] | None:
+        """The run's id and status."""
+        runs: Mapping[UUID, Run] = self.context["runs"]
+        run = runs.get(message.pk)
+        return {"id": run.pk, "status": run.status} if run else None
+
+
+class RunShape(serializers.ModelSerializer[Run]):
+    """A run with its counts and times."""
+
+    model = serializers.CharField(source="model_id")
+    tier = serializers.CharField(source="tier_id")
+    error = serializers.SerializerMethodField()
+    stream = serializers.SerializerMethodField()
+
+    class Meta:
+        model = Run
+        fields = (
+            *("id", "chat_id", "prompt_id", "answer_id", "kind", "model", "tier", "status", "attempt"),
+            *("max_output_tokens", "input_tokens", "cached_tokens", "output_tokens", "finish_reason", "error"),
+            *("created_at", "released_at", "started_at", "first_token_at", "finished_at", "stream"),
+        )
+
+    def get_error(self, run: Run) -> dict[str, str] | None:
+        """Why it failed."""
+        return {"code": run.error_code, "detail": run.error_detail} if run.error_code else None
+
+    def get_stream(self, run: Run) -> str:
+        """Where to follow it."""
+        return stream_path(run)
+
+
+def stream_path(run: Run) -> str:
+    """The path of the run's event stream."""
+    return f"{reverse('run', args=[run.pk])}/stream"

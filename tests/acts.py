@@ -1,0 +1,37 @@
+"""What the cast does in many tests, past the services."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from django.test import Client
+
+from chat.models import ApiKey, Chat, Message, Outcome, Role, Run, Status, User
+
+A_DETAIL = "The engine gave up."
+
+
+def bearing(user: User) -> Client:
+    """A client that sends a key of the user."""
+    _, secret = ApiKey.objects.issue(user, "test")
+    return Client(headers={"Authorization": f"Bearer {secret}"})
+
+
+def add_message(chat: Chat, role: Role, content: str) -> Message:
+    """The chat's next message."""
+    last = chat.messages.order_by("-position").first()
+    position = last.position + 1 if last else 1
+    return Message.objects.create(chat=chat, position=position, role=role, content=content, token_count=1)
+
+
+def bring(run: Run, status: Status, answer: str = "Hello") -> None:
+    """Take a queued run to `status` by the transitions that the database allows."""
+    if status is Status.QUEUED:
+        return
+    claim = Run.objects.claim(run.pk, "worker", timedelta(minutes=1))
+    if status is Status.STREAMING:
+        return
+    message = add_message(run.chat, Role.ASSISTANT, answer) if status is Status.DONE else None
+    code = "generation_failed" if status is Status.FAILED else ""
+    outcome = Outcome(status, input_tokens=3, output_tokens=2, error_code=code, error_detail=code and A_DETAIL)
+    assert run.finish(claim.attempt, outcome, message and message.pk)
