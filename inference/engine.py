@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -67,7 +67,11 @@ class Generation:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What the engine produced since the last step: token ids, and on the last one why it stopped."""
+    """What the engine produced since the last step: token ids, and on the last one why it stopped.
+
+    The end-of-sequence id that led to `STOP` is never among `token_ids`: it is no text, does not count as output, and
+    a run that is continued after a crash must not be prompted with it.
+    """
 
     token_ids: Sequence[int]
     finish_reason: FinishReason | None = None
@@ -94,15 +98,19 @@ class Engine(Protocol):
     async def start(self) -> None:
         """Load the model; returns when the first prompt can be taken. Raises `EngineDead`."""
 
-    def generate(self, generation: Generation) -> AsyncIterator[Step]:
+    def generate(self, generation: Generation) -> AsyncGenerator[Step, None]:
         """Yield steps until one has a finish reason.
 
-        Closing the iterator, or cancelling the task that reads it, aborts the request and returns once the engine has
-        let go of it. Raises `PromptRejected`, `GenerationFailed`, `EngineDead`.
+        Closing the iterator, or cancelling the task that waits for its next step, aborts the request and returns once
+        the engine has let go of it. Read it under `contextlib.aclosing`: Python closes an abandoned one late.
+        Raises `PromptRejected`, `GenerationFailed`, `EngineDead`; `ValueError` when the request id is in use.
         """
 
     async def abort(self, request_id: str) -> None:
         """End a request: its iterator yields a step with `FinishReason.ABORT`. An unknown or ended id is no error."""
+
+    def check_health(self) -> None:
+        """Raise `EngineDead` when the engine is gone; a silent engine it cannot tell from a slow one."""
 
     def load(self) -> Load:
         """Current load, without a round trip to the engine."""

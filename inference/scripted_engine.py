@@ -1,0 +1,339 @@
+"""An engine without a model, for tests and load runs: it makes its answers up, and batches them as a real one does."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import random
+import zlib
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from enum import StrEnum
+from typing import Any, Final
+
+from inference.engine import (
+    EngineDead,
+    EngineError,
+    FinishReason,
+    Generation,
+    GenerationFailed,
+    Load,
+    PromptRejected,
+    Step,
+)
+from inference.tokens import Tokenizer
+
+logger = logging.getLogger(__name__)
+
+ENVIRONMENT_PREFIX = "SCRIPT_"
+DIRECTIVE: Final = "[[script "
+CATCH_UP_S = 1.0  # an engine that was held up longer goes on from now
+
+PHRASES = (
+    "The quick brown fox jumps over the lazy dog. ",
+    "素早い茶色の狐がのろまな犬を飛び越える。",
+    "敏捷的棕色狐狸跳过了懒狗。",
+    "روباه قهوه‌ای چابک از روی سگ تنبل می‌پرد. ",
+    "👩‍👩‍👧‍👦 🏳️‍🌈 👍🏽 🇮🇷 ",
+    "e\u0301a\u0308o\u0302\u0323 Z\u0351\u036b\u0343a\u0335lgo ",
+    "तेज़ भूरी लोमड़ी आलसी कुत्ते पर कूदती है। ",
+    "השועל החום המהיר קופץ. ",
+    "1. `code`\n2. **bold** <b>&amp;</b>\n\n",
+    "빠른 갈색 여우가 게으른 개를 뛰어넘는다. ",
+)
+
+
+class Failure(StrEnum):
+    """What goes wrong on demand."""
+
+    GENERATION_FAILED = "generation_failed"
+    PROMPT_REJECTED = "prompt_rejected"
+    ENGINE_DEAD = "engine_dead"
+    ENGINE_SILENT = "engine_silent"  # it lives, and says nothing any more
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """How the engine behaves.
+
+    A prompt may change what is marked with * for its own answer: the last `[[script {"text": "Hello", ...}]]` in it, a
+    JSON object with these names, counts.
+    """
+
+    slots: int = 16
+    tokens_per_s: float = 50.0  # of each running sequence
+    context_window: int = 8192
+    text: str | None = None  # * None: `chars` characters in many scripts, by the prompt's ids and the seed
+    chars: int = 400  # *
+    tokens_per_step: int = 1  # *
+    first_token_ms: float = 0.0  # *
+    split_characters: bool = False  # * one token per byte
+    failure: Failure | None = None  # *
+    # * How many tokens of the answer come before the failure. An attempt that continues from there or later is spared.
+    fail_after_tokens: int = 0
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str]) -> Script:
+        """The script in `SCRIPT_SLOTS`, `SCRIPT_TEXT` and so on. Raises `ValueError`."""
+        names = {name: f"{ENVIRONMENT_PREFIX}{name.upper()}" for name in _PARSERS}
+        found = {name: environment[key] for name, key in names.items() if environment.get(key)}
+        return cls(**{name: _PARSERS[name](value) for name, value in found.items()})
+
+    def for_prompt(self, prompt: str) -> Script:
+        """This script as the prompt's last directive changes it. Raises `ValueError` for one that cannot be read."""
+        start = prompt.rfind(DIRECTIVE)
+        if start < 0:
+            return self
+        wishes, _ = json.JSONDecoder().raw_decode(prompt, start + len(DIRECTIVE))
+        unknown = set(wishes) - _PER_PROMPT
+        if unknown:
+            raise ValueError(f"a prompt cannot set {', '.join(sorted(unknown))}")
+        return replace(self, **{name: _PARSERS[name](value) for name, value in wishes.items()})
+
+
+def _flag(value: str | bool) -> bool:
+    return value in {True, "1", "true", "yes"}
+
+
+_PARSERS: Final[dict[str, Any]] = {
+    "slots": int,
+    "tokens_per_s": float,
+    "context_window": int,
+    "text": str,
+    "chars": int,
+    "tokens_per_step": int,
+    "first_token_ms": float,
+    "split_characters": _flag,
+    "failure": Failure,
+    "fail_after_tokens": int,
+}
+_PER_PROMPT: Final = set(_PARSERS) - {"slots", "tokens_per_s", "context_window"}
+assert set(_PARSERS) == {entry.name for entry in fields(Script)}
+
+
+@dataclass(slots=True)
+class _Sequence:
+    """One answer on its way out."""
+
+    generation: Generation
+    script: Script
+    answer: Sequence[int]
+    begun_at: int  # tokens of the answer that an earlier attempt has emitted
+    cap: int
+    ready_at: float  # loop time of the first token
+    emitted: int = 0
+    steps: asyncio.Queue[Step | EngineError] = field(default_factory=asyncio.Queue)
+
+    def next_step(self) -> Step:
+        """The next ids. The end of the answer costs a step of its own, as a real model's end-of-sequence token does."""
+        position = self.begun_at + self.emitted
+        until_failure = self._tokens_until_failure(position)
+        count = min(self.script.tokens_per_step, self.cap - self.emitted, until_failure)
+        ids = tuple(self.answer[position : position + count])
+        self.emitted += len(ids)
+        return Step(token_ids=ids, finish_reason=self._finish_reason(ids))
+
+    def _finish_reason(self, ids: Sequence[int]) -> FinishReason | None:
+        if not ids:
+            return FinishReason.STOP
+        return FinishReason.LENGTH if self.emitted == self.cap else None
+
+    def _tokens_until_failure(self, position: int) -> int:
+        if self.script.failure is None or self.begun_at >= self.script.fail_after_tokens:
+            return self.cap
+        return self.script.fail_after_tokens - position
+
+    @property
+    def due_failure(self) -> Failure | None:
+        """The failure that strikes now, if any."""
+        after = self.script.fail_after_tokens
+        spared = 0 < after <= self.begun_at
+        return None if spared or self.begun_at + self.emitted != after else self.script.failure
+
+
+class ScriptedEngine:
+    """Imitates continuous batching: at most `slots` sequences run, the rest wait, a step gives each its next ids.
+
+    No model is loaded. The same prompt gives the same answer, and a prompt that ends with the first ids of its answer
+    gives the rest. One task steps for all sequences, at fixed times: thousands are cheap, and rates do not drift.
+    """
+
+    def __init__(self, script: Script, tokenizer: Tokenizer) -> None:
+        self._script = script
+        self._tokenizer = tokenizer
+        self._waiting: dict[str, _Sequence] = {}
+        self._running: dict[str, _Sequence] = {}
+        self._peak_running = 0
+        self._work = asyncio.Event()
+        self._stepping: asyncio.Task[None] | None = None
+        self._silent = False
+
+    @property
+    def slots(self) -> int:
+        """The most sequences in one step."""
+        return self._script.slots
+
+    async def start(self) -> None:
+        """Begin to step."""
+        logger.warning("scripted_engine_started: no model is loaded, answers are made up")
+        self._stepping = asyncio.create_task(self._step_for_ever(), name="scripted-engine")
+
+    async def generate(self, generation: Generation) -> AsyncGenerator[Step, None]:
+        """Yield steps until one has a finish reason; see `Engine.generate`."""
+        self.check_health()
+        if generation.request_id in self._waiting or generation.request_id in self._running:
+            raise ValueError(f"request id {generation.request_id} is in use")
+        sequence = self._waiting[generation.request_id] = self._sequence(generation)
+        self._work.set()
+        try:
+            finished = False
+            while not finished:
+                step = await sequence.steps.get()
+                if isinstance(step, EngineError):
+                    raise step
+                finished = step.finish_reason is not None
+                yield step
+        finally:
+            self._forget(sequence)
+
+    async def abort(self, request_id: str) -> None:
+        """End a request at once."""
+        sequence = self._waiting.get(request_id) or self._running.get(request_id)
+        if sequence is not None:
+            self._end(sequence, Step((), FinishReason.ABORT))
+
+    def check_health(self) -> None:
+        """Raise `EngineDead` unless the engine is stepping."""
+        if self._stepping is None or self._stepping.done():
+            raise EngineDead("the scripted engine is not running")
+
+    def load(self) -> Load:
+        """Current load; the cache is as large as every slot's full context."""
+        held = sum(len(s.generation.prompt_ids) + s.emitted for s in self._running.values())
+        return Load(
+            running=len(self._running),
+            waiting=len(self._waiting),
+            peak_running=self._peak_running,
+            kv_cache_usage=held / (self._script.slots * self._script.context_window),
+        )
+
+    async def stop(self) -> None:
+        """Abort what runs and stop stepping. Safe to repeat."""
+        for request_id in [*self._waiting, *self._running]:
+            await self.abort(request_id)
+        if self._stepping is not None:
+            self._stepping.cancel()
+            await asyncio.wait({self._stepping})
+
+    def _sequence(self, generation: Generation) -> _Sequence:
+        self._refuse_bad(generation)
+        question, begun = _divided(generation.prompt_ids, self._tokenizer.generation_prompt_ids)
+        try:
+            script = self._script.for_prompt(self._tokenizer.decode(question))
+        except (ValueError, TypeError) as error:
+            raise PromptRejected(f"the script in the prompt cannot be read: {error}") from error
+        if script.failure is Failure.PROMPT_REJECTED:
+            raise PromptRejected("as the script has it")
+        answer = self._answer(script, question, generation)
+        continues = tuple(answer[: len(begun)]) == tuple(begun)
+        return _Sequence(
+            generation=generation,
+            script=script,
+            answer=answer,
+            begun_at=len(begun) if continues else 0,
+            cap=min(generation.max_output_tokens, self._script.context_window - len(generation.prompt_ids)),
+            ready_at=asyncio.get_running_loop().time() + script.first_token_ms / 1000,
+        )
+
+    def _refuse_bad(self, generation: Generation) -> None:
+        prompt = generation.prompt_ids
+        if not prompt:
+            raise PromptRejected("the prompt is empty")
+        if min(prompt) < 0 or max(prompt) >= self._tokenizer.vocab_size:
+            raise PromptRejected("a token id is out of vocabulary")
+        if len(prompt) >= self._script.context_window:
+            raise PromptRejected(f"{len(prompt)} tokens leave no room in a window of {self._script.context_window}")
+        if generation.max_output_tokens < 1:
+            raise PromptRejected("the output cap must be at least 1")
+
+    def _answer(self, script: Script, question: Sequence[int], generation: Generation) -> list[int]:
+        text = script.text
+        if text is None:
+            text = _text_in_many_scripts(question, generation.sampling.seed, script.chars)
+        return self._tokenizer.encode_bytes(text) if script.split_characters else self._tokenizer.encode_text(text)
+
+    async def _step_for_ever(self) -> None:
+        """Step at fixed times while there is work; the first step after a pause comes at once."""
+        loop = asyncio.get_running_loop()
+        step_s = 1 / self._script.tokens_per_s
+        due = loop.time()
+        while True:
+            if self._silent or not (self._waiting or self._running):
+                self._work.clear()
+                await self._work.wait()
+                due = max(due, loop.time())
+            await asyncio.sleep(due - loop.time())
+            self._step(loop.time())
+            due = max(due + step_s, loop.time() - CATCH_UP_S)
+
+    def _step(self, now: float) -> None:
+        if self._silent:
+            return
+        self._admit()
+        self._peak_running = max(self._peak_running, len(self._running))
+        for sequence in list(self._running.values()):
+            if sequence.ready_at <= now:
+                self._advance(sequence)
+
+    def _admit(self) -> None:
+        free = self._script.slots - len(self._running)
+        for request_id in list(self._waiting)[:free]:
+            self._running[request_id] = self._waiting.pop(request_id)
+
+    def _advance(self, sequence: _Sequence) -> None:
+        match sequence.due_failure:
+            case Failure.GENERATION_FAILED:
+                self._end(sequence, GenerationFailed("as the script has it"))
+            case Failure.ENGINE_DEAD:
+                self._die()
+            case Failure.ENGINE_SILENT:
+                self._silent = True
+            case _:
+                step = sequence.next_step()
+                if step.finish_reason is None:
+                    sequence.steps.put_nowait(step)
+                else:
+                    self._end(sequence, step)
+
+    def _die(self) -> None:
+        assert self._stepping is not None
+        self._stepping.cancel()
+        for sequence in [*self._waiting.values(), *self._running.values()]:
+            self._end(sequence, EngineDead("as the script has it"))
+
+    def _end(self, sequence: _Sequence, last: Step | EngineError) -> None:
+        self._forget(sequence)
+        sequence.steps.put_nowait(last)
+
+    def _forget(self, sequence: _Sequence) -> None:
+        for sequences in (self._waiting, self._running):
+            if sequences.get(sequence.generation.request_id) is sequence:
+                del sequences[sequence.generation.request_id]
+
+
+def _divided(prompt: Sequence[int], opening: Sequence[int]) -> tuple[Sequence[int], Sequence[int]]:
+    """The prompt up to where the answer opens, and the part of the answer that is already there."""
+    for end in range(len(prompt), len(opening) - 1, -1):
+        if opening and list(prompt[end - len(opening) : end]) == list(opening):
+            return prompt[:end], prompt[end:]
+    return prompt, ()
+
+
+def _text_in_many_scripts(question: Sequence[int], seed: int | None, chars: int) -> str:
+    """A text of `chars` code points, the same for the same arguments."""
+    dice = random.Random(zlib.crc32(repr((list(question), seed)).encode()))  # noqa: S311 - not for secrets
+    text = ""
+    while len(text) < chars:
+        text += dice.choice(PHRASES)
+    return text[:chars]

@@ -1,0 +1,291 @@
+"""vLLM's AsyncLLM behind our interface; the only file that imports vLLM, and only when the engine starts."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from inference.engine import (
+    EngineDead,
+    EngineError,
+    FinishReason,
+    Generation,
+    GenerationFailed,
+    Load,
+    PromptRejected,
+    Step,
+)
+
+if TYPE_CHECKING:
+    from vllm import AsyncEngineArgs, RequestOutput, SamplingParams
+    from vllm.config import VllmConfig as NativeConfig
+    from vllm.v1.engine.async_llm import AsyncLLM
+    from vllm.v1.metrics.loggers import StatLoggerBase
+    from vllm.v1.metrics.stats import SchedulerStats
+
+ABORT_RETRY_S = 0.02
+STOP_GRACE_S = 5.0  # nothing runs any more by then; whatever is left is killed, and its workers die with it
+IDLE = Load(running=0, waiting=0, peak_running=0, kv_cache_usage=0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class VllmConfig:
+    """What an operator may choose; `max_model_len` and `gpu_memory_utilization` None leave the choice to vLLM.
+
+    `drain_s` is how long the worker lets runs finish after SIGTERM: vLLM must not give up on them earlier.
+    """
+
+    model_path: str | Path
+    slots: int = 16
+    max_model_len: int | None = None
+    drain_s: float = 30.0
+    gpu_memory_utilization: float | None = None
+    log_level: str = "WARNING"
+
+
+class VllmEngine:
+    """One AsyncLLM with its EngineCore process, made and used on one event loop, of the main thread or of another.
+
+    `generate` yields token ids, never text: vLLM's own text is wrong where a continuation begins inside a character.
+    The id that ended the sequence is taken off (see `Step`).
+    """
+
+    def __init__(self, config: VllmConfig) -> None:
+        self._config = config
+        self._engine: AsyncLLM | None = None
+        self._pumps: dict[str, asyncio.Task[None]] = {}
+        self._releases: set[asyncio.Task[None]] = set()
+        self._gauge = _Gauge()
+
+    @property
+    def slots(self) -> int:
+        """The most sequences vLLM runs in one batch (`max_num_seqs`)."""
+        return self._config.slots
+
+    async def start(self) -> None:
+        """Load the model, which blocks the event loop for as long as vLLM needs. Raises `EngineDead` with the reason.
+
+        It must block: EngineCore dies with the thread that spawned it, so that thread has to be the loop's own.
+        """
+        _set_environment(self._config)
+        try:
+            self._engine = self._build()
+            # vLLM asks once and keeps the answer; asked now, adding a request never waits for EngineCore.
+            await self._engine.get_supported_tasks()
+        except Exception as error:
+            await self.stop()
+            raise EngineDead(f"vLLM did not start: {error}") from error
+
+    def _build(self) -> AsyncLLM:
+        from vllm.v1.engine.async_llm import AsyncLLM
+
+        return AsyncLLM.from_engine_args(_engine_args(self._config), stat_loggers=[self._gauge.logger()])
+
+    async def generate(self, generation: Generation) -> AsyncGenerator[Step, None]:
+        """Yield steps until one has a finish reason; see `Engine.generate`."""
+        engine = self._running()
+        if self._is_live(generation.request_id):
+            raise ValueError(f"request id {generation.request_id} is in use")
+        steps: asyncio.Queue[Step | EngineError] = asyncio.Queue()  # bounded by the output cap
+        # A task of its own: cancelled while it adds a request, vLLM's generate() would leave the request running.
+        pump = asyncio.create_task(_pump(engine, generation, steps))
+        self._pumps[generation.request_id] = pump
+        pump.add_done_callback(lambda _: self._forget(generation.request_id, pump))
+        try:
+            finished = False
+            while not finished:
+                step = await steps.get()
+                if isinstance(step, EngineError):
+                    raise step
+                finished = step.finish_reason is not None
+                yield step
+        finally:
+            await self._release(generation.request_id)
+
+    async def abort(self, request_id: str) -> None:
+        """End a request; returns once vLLM has let go of it."""
+        await self._release(request_id)
+
+    def _is_live(self, request_id: str) -> bool:
+        pump = self._pumps.get(request_id)
+        return pump is not None and not pump.done()
+
+    def _forget(self, request_id: str, pump: asyncio.Task[None]) -> None:
+        if self._pumps.get(request_id) is pump:  # else the id serves another request already
+            del self._pumps[request_id]
+
+    async def _release(self, request_id: str) -> None:
+        if not self._is_live(request_id):
+            return
+        pump = self._pumps[request_id]
+        release = asyncio.create_task(self._abort_until_done(request_id, pump))
+        self._releases.add(release)
+        release.add_done_callback(self._releases.discard)
+        await asyncio.shield(release)  # a second cancel of the reader must not stop the release
+
+    async def _abort_until_done(self, request_id: str, pump: asyncio.Task[None]) -> None:
+        """Repeat the abort: one that comes before vLLM has registered the request finds nothing to abort."""
+        engine = self._running()
+        while not pump.done():
+            await engine.abort(request_id)
+            await asyncio.wait({pump}, timeout=ABORT_RETRY_S)
+
+    def check_health(self) -> None:
+        """Raise `EngineDead` when EngineCore is gone."""
+        if self._running().errored:
+            raise EngineDead("EngineCore is gone")
+
+    def load(self) -> Load:
+        """What the scheduler said after its latest step."""
+        return self._gauge.load
+
+    async def stop(self) -> None:
+        """Abort what runs, end EngineCore and its workers; blocks the loop while they exit. Safe to repeat."""
+        if self._engine is None:
+            return
+        await asyncio.gather(*(self._release(request_id) for request_id in list(self._pumps)))
+        self._engine.shutdown(timeout=STOP_GRACE_S)
+        self._engine = None
+
+    def _running(self) -> AsyncLLM:
+        if self._engine is None:
+            raise EngineDead("the engine is not running")
+        return self._engine
+
+
+async def _pump(engine: AsyncLLM, generation: Generation, steps: asyncio.Queue[Step | EngineError]) -> None:
+    """Move vLLM's outputs of one request into `steps`, failures as our errors. Never raises them."""
+    try:
+        async with aclosing(_outputs(engine, generation)) as outputs:
+            async for output in outputs:
+                steps.put_nowait(_step(output))
+    except Exception as error:
+        steps.put_nowait(_translated(error))
+
+
+def _outputs(engine: AsyncLLM, generation: Generation) -> AsyncGenerator[RequestOutput, None]:
+    from vllm.inputs import tokens_input
+
+    if min(generation.prompt_ids, default=0) < 0:  # vLLM looks at the largest id only
+        raise PromptRejected("a token id is negative")
+    # As TokensInput: a plain dict takes a detour through a thread, in which an abort is lost.
+    prompt = tokens_input(list(generation.prompt_ids))
+    outputs: AsyncGenerator[RequestOutput, None] = engine.generate(
+        prompt, _sampling_params(generation), generation.request_id
+    )
+    return outputs
+
+
+def _sampling_params(generation: Generation) -> SamplingParams:
+    from vllm import SamplingParams
+    from vllm.sampling_params import RequestOutputKind
+
+    return SamplingParams(
+        temperature=generation.sampling.temperature,
+        top_p=generation.sampling.top_p,
+        seed=generation.sampling.seed,
+        max_tokens=generation.max_output_tokens,
+        detokenize=False,
+        output_kind=RequestOutputKind.DELTA,
+    )
+
+
+def _step(output: RequestOutput) -> Step:
+    completion = output.outputs[0]
+    reason = FinishReason(completion.finish_reason) if completion.finish_reason else None
+    # We set no stop strings, so a stop is always due to the last id.
+    ids = completion.token_ids[:-1] if reason is FinishReason.STOP else completion.token_ids
+    return Step(token_ids=tuple(ids), finish_reason=reason, cached_tokens=output.num_cached_tokens or 0)
+
+
+def _translated(error: Exception) -> EngineError:
+    from vllm.exceptions import VLLMClientError
+    from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
+
+    if isinstance(error, EngineError):
+        return error
+    # generate() wraps what it did not expect; a ValueError is how vLLM's own checks of a request end.
+    cause = error.__cause__ if isinstance(error, EngineGenerateError) else error
+    match cause:
+        case EngineDeadError():
+            return EngineDead(str(cause))
+        case VLLMClientError() | ValueError():
+            return PromptRejected(str(cause))
+        case _:
+            return GenerationFailed(repr(cause or error))
+
+
+class _Gauge:
+    """The latest load that vLLM's scheduler reported."""
+
+    def __init__(self) -> None:
+        self.load = IDLE
+
+    def record(self, stats: SchedulerStats) -> None:
+        """Take over what a step of the scheduler left behind."""
+        self.load = Load(
+            running=stats.num_running_reqs,
+            waiting=stats.num_waiting_reqs + stats.num_skipped_waiting_reqs,
+            peak_running=max(stats.num_running_reqs, self.load.peak_running),
+            kv_cache_usage=stats.kv_cache_usage,
+        )
+
+    def logger(self) -> Any:
+        """A factory of the kind vLLM wants; its base class can only be named once vLLM is imported."""
+        from vllm.v1.metrics.loggers import StatLoggerBase
+
+        gauge = self
+
+        class GaugeLogger(StatLoggerBase):  # type: ignore[misc] # mypy does not read vLLM
+            def __init__(self, vllm_config: NativeConfig, engine_index: int = 0) -> None:
+                pass
+
+            def record(self, scheduler_stats: Any, *_: Any, **__: Any) -> None:
+                if scheduler_stats is not None:
+                    gauge.record(scheduler_stats)
+
+            def log_engine_initialized(self) -> None:
+                pass
+
+        def build(vllm_config: NativeConfig, engine_index: int) -> StatLoggerBase:
+            return GaugeLogger(vllm_config, engine_index)
+
+        return build
+
+
+def _set_environment(config: VllmConfig) -> None:
+    """Tell vLLM, which reads the environment when it is imported, how to behave."""
+    os.environ["VLLM_WORKER_MULTIPROC_METHOD"] = "spawn"  # its default, fork, is not safe in a process with threads
+    os.environ["VLLM_NO_USAGE_STATS"] = "1"
+    os.environ["DO_NOT_TRACK"] = "1"
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", config.log_level)
+    # How long EngineCore waits for workers that were told to end before it makes them: idle CPU workers use it all.
+    os.environ.setdefault("VLLM_WORKER_SHUTDOWN_TIMEOUT_SECONDS", "1")
+
+
+def _engine_args(config: VllmConfig) -> AsyncEngineArgs:
+    from vllm import AsyncEngineArgs
+    from vllm.platforms import current_platform
+
+    on_cpu = current_platform.is_cpu()
+    chosen: dict[str, Any] = {"max_model_len": config.max_model_len}
+    if config.gpu_memory_utilization is not None:
+        chosen["gpu_memory_utilization"] = config.gpu_memory_utilization
+    return AsyncEngineArgs(
+        model=str(config.model_path),
+        max_num_seqs=config.slots,
+        # bfloat16 is emulated on AVX2, several times slower; compiling for the CPU costs minutes.
+        dtype="float32" if on_cpu else "auto",
+        enforce_eager=on_cpu,
+        enable_prefix_caching=True,
+        shutdown_timeout=round(config.drain_s) + 5,
+        enable_log_requests=False,
+        disable_log_stats=True,  # the gauge alone is fed
+        use_tqdm_on_load=False,
+        **chosen,
+    )

@@ -1,0 +1,81 @@
+"""kill -9 of the process that hosts vLLM takes EngineCore and its workers along, during start-up too."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from time import monotonic, sleep
+
+import psutil
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+START_PATIENCE_S = 240
+DEATH_PATIENCE_S = 10
+
+pytestmark = [pytest.mark.vllm, pytest.mark.timeout(START_PATIENCE_S + 60)]
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    # Into a file: a pipe would fill up.
+    with (tmp_path / "host.log").open("wb") as log:
+        process = subprocess.Popen([sys.executable, "-m", "tests.contract.engine_host"], cwd=ROOT, stdout=log)
+        yield process
+        process.kill()
+        process.wait()
+
+
+def spawned_by(parent: psutil.Process) -> list[psutil.Process]:
+    """The processes that multiprocessing spawned for work, not those that keep its books."""
+    return [child for child in parent.children() if "resource_tracker" not in " ".join(child.cmdline())]
+
+
+def wait_until(condition: Callable[[], bool], patience_s: float) -> None:
+    deadline = monotonic() + patience_s
+    while not condition():
+        assert monotonic() < deadline, "waited in vain"
+        sleep(0.02)
+
+
+def is_gone(process: psutil.Process) -> bool:
+    """Ended; an orphan that nobody reaps is a zombie."""
+    try:
+        return bool(process.status() == psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True
+
+
+def engine_core_is_spawned(host: psutil.Process, _: Path) -> bool:
+    return bool(spawned_by(host))
+
+
+def its_worker_is_spawned(host: psutil.Process, _: Path) -> bool:
+    return any(spawned_by(core) for core in spawned_by(host))
+
+
+def it_generates(_: psutil.Process, log: Path) -> bool:
+    return b"ready" in log.read_bytes()
+
+
+@pytest.mark.parametrize("moment", [engine_core_is_spawned, its_worker_is_spawned, it_generates])
+def test_kill_9_of_the_host_leaves_nothing_behind(
+    host: subprocess.Popen[bytes], tmp_path: Path, moment: Callable[[psutil.Process, Path], bool]
+) -> None:
+    parent = psutil.Process(host.pid)
+
+    def come() -> bool:
+        assert host.poll() is None, "the host ended by itself"
+        return moment(parent, tmp_path / "host.log")
+
+    wait_until(come, START_PATIENCE_S)
+    parent.suspend()  # so that nothing is spawned between the count and the kill
+    family = parent.children(recursive=True)
+    assert spawned_by(parent)
+
+    host.kill()
+    host.wait()
+
+    wait_until(lambda: all(map(is_gone, family)), DEATH_PATIENCE_S)

@@ -1,0 +1,220 @@
+"""The contract of `inference.engine.Engine`, on the scripted engine and on real vLLM."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from contextlib import aclosing
+from dataclasses import replace
+
+import psutil
+import pytest
+
+from inference.engine import EngineDead, FinishReason, Generation, PromptRejected, Sampling, Step
+from inference.tokens import Turn
+from tests.engine_under_test import REAL, Subject
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+PATIENCE_S = 30
+only_real = pytest.mark.parametrize("subject", [REAL], indirect=True)
+
+
+async def read(subject: Subject, generation: Generation) -> list[Step]:
+    return [step async for step in subject.engine.generate(generation)]
+
+
+def ids_of(steps: list[Step]) -> list[int]:
+    return [token_id for step in steps for token_id in step.token_ids]
+
+
+async def eventually(condition: Callable[[], bool]) -> None:
+    """Wait for `condition`, and fail when it does not come about."""
+    async with asyncio.timeout(PATIENCE_S):
+        while not condition():  # noqa: ASYNC110 - an engine's load has no event
+            await asyncio.sleep(0.01)
+
+
+async def becomes_idle(subject: Subject) -> None:
+    """Nothing runs and nothing waits, by the engine's own account."""
+    await eventually(lambda: subject.engine.load().running == subject.engine.load().waiting == 0)
+
+
+async def runs(subject: Subject) -> None:
+    await eventually(lambda: subject.engine.load().running > 0)
+
+
+async def test_steps_end_with_the_only_finish_reason(subject: Subject) -> None:
+    steps = await read(subject, subject.brief("ends"))
+    assert steps[-1].finish_reason is FinishReason.STOP
+    assert all(step.finish_reason is None for step in steps[:-1])
+
+
+async def test_the_id_that_ends_the_sequence_is_not_passed_on(subject: Subject) -> None:
+    ids = ids_of(await read(subject, subject.brief("eos")))
+    assert ids
+    assert not set(ids) & subject.tokenizer.eos_ids
+
+
+@pytest.mark.parametrize("cap", [1, 12])
+async def test_the_cap_ends_an_answer_at_exactly_so_many_ids(subject: Subject, cap: int) -> None:
+    steps = await read(subject, subject.long(f"cap:{cap}", cap))
+    assert steps[-1].finish_reason is FinishReason.LENGTH
+    assert len(ids_of(steps)) == cap
+
+
+@only_real
+async def test_the_capital_of_france_is_paris(subject: Subject) -> None:
+    assert "Paris" in subject.tokenizer.decode(ids_of(await read(subject, subject.brief("paris"))))
+
+
+async def test_eight_requests_at_once_run_together(subject: Subject) -> None:
+    together = 0
+
+    async def watch(number: int) -> list[Step]:
+        nonlocal together
+        steps = []
+        async for step in subject.engine.generate(subject.long(f"together:{number}", 12)):
+            together = max(together, subject.engine.load().running)
+            steps.append(step)
+        return steps
+
+    answers = await asyncio.gather(*(watch(number) for number in range(8)))
+
+    assert together == 8
+    assert subject.engine.load().peak_running >= 8
+    assert all(len(ids_of(steps)) == 12 for steps in answers)
+    await becomes_idle(subject)
+
+
+async def test_a_greedy_answer_is_the_same_twice(subject: Subject) -> None:
+    first, second = [ids_of(await read(subject, subject.long(f"greedy:{n}", 16))) for n in range(2)]
+    assert first == second
+
+
+@pytest.mark.parametrize("cut", [1, 7, 15])
+async def test_an_answer_that_was_begun_goes_on_as_it_would_have(subject: Subject, cut: int) -> None:
+    whole = ids_of(await read(subject, subject.long(f"whole:{cut}", 24)))
+    begun = replace(subject.long(f"rest:{cut}", 24 - cut), prompt_ids=[*subject.long_prompt, *whole[:cut]])
+    assert ids_of(await read(subject, begun)) == whole[cut:]
+
+
+async def test_an_answer_goes_on_to_the_same_end(subject: Subject) -> None:
+    whole = ids_of(await read(subject, subject.brief("whole")))
+    begun = Generation("rest", [*subject.brief_prompt, *whole[:-1]], 60, Sampling())
+    steps = await read(subject, begun)
+    assert ids_of(steps) == whole[-1:]
+    assert steps[-1].finish_reason is FinishReason.STOP
+
+
+@pytest.mark.parametrize("turns_of_the_loop", [1, 2, 3, 5, 10])
+async def test_an_abort_just_after_the_start_is_not_lost(subject: Subject, turns_of_the_loop: int) -> None:
+    reader = asyncio.create_task(read(subject, subject.long(f"early:{turns_of_the_loop}")))
+    for _ in range(turns_of_the_loop):
+        await asyncio.sleep(0)
+
+    await subject.engine.abort(f"early:{turns_of_the_loop}")
+
+    steps = await asyncio.wait_for(reader, PATIENCE_S)
+    assert steps[-1].finish_reason is FinishReason.ABORT
+    await becomes_idle(subject)
+
+
+async def test_an_abort_midway_ends_the_answer_and_frees_the_slot(subject: Subject) -> None:
+    steps: list[Step] = []
+    async with asyncio.timeout(PATIENCE_S):
+        async for step in subject.engine.generate(subject.long("midway")):
+            steps.append(step)
+            if len(steps) == 3:
+                await subject.engine.abort("midway")
+    assert steps[-1].finish_reason is FinishReason.ABORT
+    assert len(ids_of(steps)) < 400
+    await becomes_idle(subject)
+
+
+async def test_an_abort_of_nobody_and_of_one_that_ended_is_no_error(subject: Subject) -> None:
+    await subject.engine.abort("nobody")
+    await read(subject, subject.brief("ended"))
+    await subject.engine.abort("ended")
+
+
+async def test_closing_the_iterator_frees_the_slot(subject: Subject) -> None:
+    async with aclosing(subject.engine.generate(subject.long("closed"))) as steps:
+        async for _ in steps:
+            await runs(subject)
+            break
+    await becomes_idle(subject)
+
+
+async def test_readers_cancelled_at_random_moments_leak_nothing(subject: Subject) -> None:
+    dice = random.Random(11)
+    rounds, longest_s = (10, 1.5) if subject.name == "vllm" else (50, 0.1)
+    for number in range(rounds):
+        reader = asyncio.create_task(read(subject, subject.long(f"cancelled:{number}")))
+        await asyncio.sleep(dice.choice([0, 0, dice.random() * 0.01, dice.random() * longest_s]))
+        reader.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reader
+    await becomes_idle(subject)
+    assert (await read(subject, subject.brief("after")))[-1].finish_reason is FinishReason.STOP
+
+
+async def test_a_reader_cancelled_twice_leaks_nothing(subject: Subject) -> None:
+    reader = asyncio.create_task(read(subject, subject.long("twice")))
+    await asyncio.sleep(0)
+    reader.cancel()
+    await asyncio.sleep(0)
+    reader.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await reader
+    await asyncio.sleep(0.1)
+    await becomes_idle(subject)
+    assert await read(subject, subject.brief("twice"))  # the id is free again
+
+
+@pytest.mark.parametrize(
+    ("prompt", "cap"),
+    [([], 5), ([10**6], 5), ([-1], 5), ([49152], 5), ([5] * 9000, 5), ([5] * 8192, 5), ([5], 0)],
+    ids=["empty", "far out of vocabulary", "negative", "just out of vocabulary", "too long", "no room", "no cap"],
+)
+async def test_a_bad_prompt_is_refused_and_the_engine_goes_on(subject: Subject, prompt: list[int], cap: int) -> None:
+    with pytest.raises(PromptRejected):
+        await read(subject, Generation("bad", prompt, cap, Sampling()))
+    assert await read(subject, subject.brief("bad"))
+    await becomes_idle(subject)
+
+
+async def test_a_request_id_serves_one_request_at_a_time(subject: Subject) -> None:
+    async with aclosing(subject.engine.generate(subject.long("same"))) as steps:
+        await anext(steps)
+        with pytest.raises(ValueError, match="same"):
+            await read(subject, subject.brief("same"))
+        assert (await anext(steps)).finish_reason is None
+    assert await read(subject, subject.brief("same"))
+
+
+@only_real
+async def test_a_repeated_prompt_comes_from_the_prefix_cache(subject: Subject) -> None:
+    prompt = subject.tokenizer.encode_chat([Turn("user", "Count to a hundred. " * 60)])
+    first, second = [await read(subject, Generation(f"cache:{n}", prompt, 1, Sampling())) for n in range(2)]
+    assert first[-1].cached_tokens < 128
+    assert second[-1].cached_tokens >= 128  # at least one block of the CPU backend
+
+
+@only_real
+async def test_the_death_of_engine_core_reaches_every_reader(subject: Subject) -> None:
+    """Last in this file: the engine is of no use afterwards."""
+    readers = [asyncio.create_task(read(subject, subject.long(f"dying:{n}"))) for n in range(2)]
+    await runs(subject)
+    children = psutil.Process().children(recursive=True)
+
+    max(children, key=lambda child: child.memory_info().rss if child.ppid() == psutil.Process().pid else 0).kill()
+
+    for reader in readers:
+        with pytest.raises(EngineDead):
+            await asyncio.wait_for(reader, PATIENCE_S)
+    with pytest.raises(EngineDead):
+        subject.engine.check_health()
+    with pytest.raises(EngineDead):
+        await read(subject, subject.brief("late"))
