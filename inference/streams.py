@@ -25,6 +25,11 @@ def run_key(run_id: UUID) -> str:
     return f"run:{{{run_id.int % SHARDS:02d}}}:{run_id}"
 
 
+def hub_key(reader_id: UUID) -> str:
+    """The key of a web process's own stream, to which it adds only to wake its blocked reader."""
+    return f"hub:{reader_id}"
+
+
 class MalformedId(ValueError):
     """Not an entry id of ours."""
 

@@ -1,0 +1,44 @@
+"""How the web tier connects to Redis: with limits on every wait, so that an outage is an answer and not a hang."""
+
+from __future__ import annotations
+
+import redis
+from django.conf import settings
+from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import ConstantBackoff
+
+CONNECT_TIMEOUT_S = 2.0
+REPLY_TIMEOUT_S = 5.0
+# Waiting readers share these; the pool waits for a free one instead of failing, unlike redis-py's default.
+CONNECTIONS = 16
+
+
+def streams_client() -> Redis:
+    """A client of the streams' Redis, for one event loop. The owner closes it."""
+    return _client(settings.STREAMS_URL)
+
+
+def broker_client() -> Redis:
+    """A client of the broker's Redis, where the rooms are, for one event loop. The owner closes it."""
+    return _client(settings.BROKER_URL)
+
+
+def blocking_client() -> redis.Redis:
+    """A client of the streams' Redis for threads."""
+    return redis.Redis.from_url(
+        settings.STREAMS_URL, socket_timeout=REPLY_TIMEOUT_S, socket_connect_timeout=CONNECT_TIMEOUT_S
+    )
+
+
+def _client(url: str) -> Redis:
+    pool = BlockingConnectionPool.from_url(
+        url,
+        max_connections=CONNECTIONS,
+        timeout=CONNECT_TIMEOUT_S,
+        socket_timeout=REPLY_TIMEOUT_S,
+        socket_connect_timeout=CONNECT_TIMEOUT_S,
+        # Once, for a connection that the server closed; every command here is a read or safe to repeat.
+        retry=Retry(ConstantBackoff(0.05), 1),
+    )
+    return Redis.from_pool(pool)

@@ -1,0 +1,45 @@
+"""Events as bytes of `text/event-stream`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from django_eventstream.utils import sse_encode_event
+
+from chat.streaming.place import Place
+from inference.streams import Delta, Ended, Event, Reset, Started
+
+HEARTBEAT = b": hb\n\n"
+
+
+def described(event: Event) -> tuple[str, Mapping[str, Any]]:
+    """An event's name and JSON object, as clients see them."""
+    match event:
+        case Started(attempt, model):
+            return "started", {"attempt": attempt, "model": model}
+        case Delta(text, offset):
+            return "delta", {"text": text, "offset": offset}
+        case Reset(offset):
+            return "reset", {"offset": offset}
+        case Ended(status, data):
+            return status, data
+
+
+def frame(place: Place, event: Event) -> bytes:
+    """One event with its id: where a reader is once it has it."""
+    name, data = described(event)
+    return _encoded(name, data, str(place))
+
+
+def queued(position: int | None, tier: str) -> bytes:
+    """How many runs stand before this one, counted from 1; without an id, since it is no place in the answer."""
+    return _encoded("queued", {"position": position, "eta_s": None, "tier": tier}, None)
+
+
+def _encoded(name: str, data: Mapping[str, Any], event_id: str | None) -> bytes:
+    # Not escaped to ASCII: that triples Persian. A lone surrogate cannot come: Postgres and Redis hold UTF-8.
+    line = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    encoded: str = sse_encode_event(name, line, event_id)
+    return encoded.encode()

@@ -1,0 +1,255 @@
+"""One reader of Redis for all the streams that a web process has open."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+from uuid import UUID, uuid4
+
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from inference.streams import Entry, EntryId, entry, hub_key, run_key
+
+logger = logging.getLogger(__name__)
+
+Rows = list[tuple[bytes, dict[bytes, bytes]]]
+
+# Below redis-py's socket timeout of 5 s, at which a blocked read would count as a broken connection.
+BLOCK_MS = 2000
+# Longest pause between reads: 40 a second at most, however many runs there are.
+MAX_PAUSE_S = 0.025
+ENTRIES_A_RUN = 500
+INBOX_NOTES = 512
+MAX_BACKOFF_S = 2.0
+CONTROL_TTL_S = 3600
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """New entries of the run, oldest first."""
+
+    entries: tuple[Entry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """The run's place in its room, from 1; None when it has left the room."""
+
+    position: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class RowEnded:
+    """The run's row is terminal, whatever its stream says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """No more will come: the reader was too slow, or the process is ending. It resumes by its last id."""
+
+
+Note = Arrived | Moved | RowEnded | Dropped
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """What waiting for a run needs to know of it."""
+
+    run_id: UUID
+    model: str
+    tier: str
+
+
+class Subscription:
+    """One reader's bounded inbox; `since` is the last entry that the hub had read when it joined."""
+
+    def __init__(self, live: Live, since: EntryId | None) -> None:
+        self.live = live
+        self.since = since
+        self._inbox: asyncio.Queue[Note] = asyncio.Queue(INBOX_NOTES)
+
+    async def next(self) -> Note:
+        """The oldest note not yet read."""
+        return await self._inbox.get()
+
+    def put(self, note: Note) -> bool:
+        """Leave a note; False when the reader has let its inbox fill up."""
+        try:
+            self._inbox.put_nowait(note)
+        except asyncio.QueueFull:
+            return False
+        return True
+
+    def end(self) -> None:
+        """Throw away what is unread and tell the reader to leave."""
+        while not self._inbox.empty():
+            self._inbox.get_nowait()
+        self._inbox.put_nowait(Dropped())
+
+
+@dataclass(slots=True)
+class _Followed:
+    """A run that somebody in this process reads."""
+
+    live: Live
+    cursor: EntryId | None
+    heard_at: float
+    readers: set[Subscription] = field(default_factory=set)
+
+
+class Hub:
+    """Reads the streams of all followed runs with one blocking XREAD and hands entries to their readers.
+
+    Made and used on one event loop. In an outage of Redis it comes back by itself and goes on from where it was.
+    """
+
+    def __init__(self, redis: Redis) -> None:
+        self._redis = redis
+        self._followed: dict[bytes, _Followed] = {}
+        self._control = hub_key(uuid4()).encode()
+        self._control_cursor = "0-0"
+        self._somebody = asyncio.Event()
+        self._is_blocked = False
+        self._is_closed = False
+        self._reader: asyncio.Task[None] | None = None
+        self.reads = 0
+
+    def start(self) -> None:
+        """Begin to read."""
+        self._reader = asyncio.create_task(self._read_forever(), name="hub-reader")
+
+    async def stop(self) -> None:
+        """Stop reading; readers are told to leave."""
+        self.close()
+        if self._reader:
+            self._reader.cancel()
+            await asyncio.gather(self._reader, return_exceptions=True)
+
+    def close(self) -> None:
+        """End every subscription, and those to come."""
+        self._is_closed = True
+        for followed in list(self._followed.values()):
+            self._end_all(followed)
+
+    async def join(self, live: Live, after: EntryId | None) -> Subscription:
+        """Follow a run from behind `after` on; where the hub is further already, `since` says so."""
+        key = run_key(live.run_id).encode()
+        followed = self._followed.get(key)
+        if followed is None:
+            followed = self._followed[key] = _Followed(live, after, time.monotonic())
+        subscription = Subscription(live, followed.cursor)
+        followed.readers.add(subscription)
+        self._somebody.set()
+        if self._is_closed:
+            self._drop(subscription)
+        else:
+            await self._wake()
+        return subscription
+
+    def leave(self, subscription: Subscription) -> None:
+        """Stop following; leaving twice is no error."""
+        key = run_key(subscription.live.run_id).encode()
+        if followed := self._followed.get(key):
+            followed.readers.discard(subscription)
+            if not followed.readers:
+                del self._followed[key]
+
+    def silent(self, for_s: float) -> list[Live]:
+        """Runs not heard of for `for_s` seconds."""
+        since = time.monotonic() - for_s
+        return [followed.live for followed in self._followed.values() if followed.heard_at <= since]
+
+    def unstarted(self) -> list[Live]:
+        """Runs without any entry so far."""
+        return [followed.live for followed in self._followed.values() if followed.cursor is None]
+
+    def tell(self, run_id: UUID, note: Note) -> None:
+        """Leave a note with every reader of a run; a reader whose inbox is full is dropped."""
+        if followed := self._followed.get(run_key(run_id).encode()):
+            self._tell(followed, note)
+
+    def _tell(self, followed: _Followed, note: Note) -> None:
+        for subscription in list(followed.readers):
+            if not subscription.put(note):
+                logger.info("stream.reader_dropped run=%s", followed.live.run_id)
+                self._drop(subscription)
+
+    def _drop(self, subscription: Subscription) -> None:
+        subscription.end()
+        self.leave(subscription)
+
+    def _end_all(self, followed: _Followed) -> None:
+        for subscription in list(followed.readers):
+            self._drop(subscription)
+
+    async def _wake(self) -> None:
+        # A blocked XREAD cannot gain keys: an entry in our own stream ends it.
+        if not self._is_blocked:
+            return
+        self._is_blocked = False
+        try:
+            async with self._redis.pipeline(transaction=False) as pipe:
+                pipe.xadd(self._control, {"w": ""}, maxlen=1, approximate=False)
+                pipe.expire(self._control, CONTROL_TTL_S)
+                await pipe.execute()
+        except (RedisError, OSError):
+            logger.info("stream.wake_failed")  # the read ends by itself within BLOCK_MS
+
+    async def _read_forever(self) -> None:
+        backoff_s = 0.0
+        while True:
+            await asyncio.sleep(backoff_s)
+            await self._until_somebody_reads()
+            try:
+                await asyncio.sleep(await self._read())
+                backoff_s = 0.0
+            except Exception as failure:
+                # Whatever it was: a reader that dies leaves every stream of this process silent.
+                backoff_s = min(MAX_BACKOFF_S, 2 * backoff_s or 0.1)
+                known = isinstance(failure, RedisError | OSError)
+                logger.warning(
+                    "stream.read_failed %s, again in %.1f s", type(failure).__name__, backoff_s, exc_info=not known
+                )
+
+    async def _until_somebody_reads(self) -> None:
+        if not self._followed:
+            self._somebody.clear()
+            await self._somebody.wait()
+
+    async def _read(self) -> float:
+        """Read once and hand out; returns how many seconds to pause, so that many runs share a read."""
+        asked = dict(self._followed)
+        cursors: dict[Any, Any] = {key: str(followed.cursor or "0-0") for key, followed in asked.items()}
+        answer = await self._blocking_read(cursors | {self._control: self._control_cursor})
+        for key, rows in answer:
+            if key == self._control:
+                self._control_cursor = rows[-1][0].decode()
+            # Everybody may have left meanwhile and others come, from another place: this answer is not theirs.
+            elif (followed := asked[key]) is self._followed.get(key):
+                self._hand_out(followed, rows)
+        # A lone run's delta finds the reader waiting; a full house is read in batches.
+        return min(MAX_PAUSE_S, 0.001 * len(answer) + 0.0001 * len(asked)) if answer else 0.0
+
+    async def _blocking_read(self, cursors: dict[Any, Any]) -> Sequence[tuple[bytes, Rows]]:
+        self._is_blocked = True
+        try:
+            answer = await self._redis.xread(cursors, count=ENTRIES_A_RUN, block=BLOCK_MS)
+        finally:
+            self._is_blocked = False
+        self.reads += 1
+        return cast(Sequence[tuple[bytes, Rows]], answer)
+
+    def _hand_out(self, followed: _Followed, rows: Rows) -> None:
+        try:
+            entries = tuple(entry(raw_id, raw) for raw_id, raw in rows)
+        except (KeyError, ValueError):
+            logger.exception("stream.unreadable run=%s", followed.live.run_id)
+            self._end_all(followed)
+            return
+        followed.cursor, followed.heard_at = entries[-1].id, time.monotonic()
+        self._tell(followed, Arrived(entries))

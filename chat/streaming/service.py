@@ -1,0 +1,54 @@
+"""What a web process needs to stream: made when it starts, closed when it stops."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Self
+
+from redis.asyncio import Redis
+
+from chat.streaming import connect, rows
+from chat.streaming.follower import Follower
+from chat.streaming.hub import Hub, Live
+from chat.streaming.place import Place
+from chat.streaming.positions import RoomPositions
+from chat.streaming.watch import Positions, Watch
+
+
+class Streams:
+    """The process's hub and watch, and the Redis client they share with its readers. For one event loop."""
+
+    def __init__(self, redis: Redis, positions: Positions) -> None:
+        self.redis = redis
+        self.hub = Hub(redis)
+        self._positions = positions
+        self._watch = Watch(self.hub, positions, rows.ended_among)
+        self._watching: asyncio.Task[None] | None = None
+
+    def follower(self, live: Live, place: Place) -> Follower:
+        """A reader of a run, who has been told everything up to `place`."""
+        return Follower(self.redis, self.hub, self._positions, live, place)
+
+    async def __aenter__(self) -> Self:
+        self.hub.start()
+        self._watching = asyncio.create_task(self._watch.run(), name="stream-watch")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._watching:
+            self._watching.cancel()
+            await asyncio.gather(self._watching, return_exceptions=True)
+        await self.hub.stop()
+
+
+@asynccontextmanager
+async def open_streams() -> AsyncIterator[Streams]:
+    """Streams on the Redis servers that the settings name."""
+    async with (
+        connect.streams_client() as redis,
+        connect.broker_client() as broker,
+        Streams(redis, RoomPositions(broker)) as streams,
+    ):
+        yield streams

@@ -1,0 +1,140 @@
+"""A run whose worker is the test, and a web process in the test's own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+import uvicorn
+from django.db.models.functions import Now
+from redis.asyncio import Redis
+
+from chat.endings import ended
+from chat.models import Role, Run, Status
+from chat.streaming import rows
+from chatsite.asgi import Application
+from chatsite.serve import Server, listen
+from inference.streams import Delta, Ended, EntryId, Event, Reset, Started, fields, run_key
+from tests.acts import add_message
+from tests.sse_client import Api
+
+TEXT = "Grüße, 世界! سلام دنیا 👩‍👩‍👧‍👦 e\u0301."
+
+
+async def add(redis: Redis, run_id: UUID, entry_id: EntryId, event: Event) -> None:
+    """XADD, as a worker does."""
+    await redis.xadd(run_key(run_id), {**fields(event)}, id=str(entry_id))
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Return as soon as `condition` holds. Raises `TimeoutError` after far too long."""
+    async with asyncio.timeout(15):
+        while not condition():  # noqa: ASYNC110  (conditions have no event to wait for)
+            await asyncio.sleep(0.005)
+
+
+@dataclass
+class Telling:
+    """A run, and the stream its worker would write; every act is one entry."""
+
+    run: Run
+    redis: Redis
+    attempt: int = 1
+    seq: int = 0
+    text: str = ""
+    ids: list[EntryId] = field(default_factory=list)
+
+    @property
+    def path(self) -> str:
+        """The address of its events."""
+        return f"/api/runs/{self.run.pk}/stream"
+
+    async def start(self, attempt: int = 1) -> None:
+        """A worker claims the run."""
+        self.attempt, self.seq = attempt, 0
+        await rows.ask(lambda: self.update(status=Status.STREAMING, attempt=attempt, lease_until=Now(), worker="w"))
+        await self.add(EntryId.fence(attempt), Started(attempt, "m", len(self.text)))
+
+    async def say(self, text: str) -> None:
+        """A delta."""
+        self.seq += 1
+        await self.add(EntryId(self.attempt, self.seq), Delta(text, len(self.text), (1, 2)))
+        self.text += text
+
+    async def reset(self, offset: int) -> None:
+        """A reset."""
+        self.seq += 1
+        self.text = self.text[:offset]
+        await self.add(EntryId(self.attempt, self.seq), Reset(offset))
+
+    async def commit(self, status: Status = Status.DONE) -> None:
+        """The row's end, with its message, and no entry yet."""
+        await rows.ask(lambda: self.committed(status))
+
+    def committed(self, status: Status) -> None:
+        answer = add_message(self.run.chat, Role.ASSISTANT, self.text)
+        self.update(status=status, finished_at=Now(), lease_until=None, answer=answer, finish_reason="stop")
+
+    def update(self, **columns: Any) -> None:
+        Run.objects.filter(pk=self.run.pk).update(**columns)
+
+    async def ended(self) -> Ended:
+        """The terminal event as the row has it."""
+        return await rows.ask(lambda: ended(Run.objects.get(pk=self.run.pk), self.text))
+
+    async def end(self, status: Status = Status.DONE) -> None:
+        """The row's end, then the terminal entry."""
+        await self.commit(status)
+        await self.add(EntryId.terminal(self.attempt), await self.ended())
+
+    async def add(self, entry_id: EntryId, event: Event) -> None:
+        """XADD."""
+        await add(self.redis, self.run.pk, entry_id, event)
+        self.ids.append(entry_id)
+
+    async def flush(self) -> None:
+        """The stream expires."""
+        await self.redis.delete(run_key(self.run.pk))
+
+
+@dataclass
+class Web:
+    """A web process's server in this one, and Alice's key."""
+
+    port: int
+    key: str
+    application: Application
+
+    @property
+    def api(self) -> Api:
+        """Alice's view of it."""
+        return Api(self.port, self.key)
+
+
+class QuietServer(Server):
+    """The product's server without its hold on the test process's signals."""
+
+    async def serve(self, sockets: list[Any] | None = None) -> None:
+        """Serve until `should_exit`."""
+        await self._serve(sockets)
+
+
+@asynccontextmanager
+async def serving(application: Application) -> AsyncIterator[int]:
+    """The application behind uvicorn on a free port, which is yielded."""
+    bound = listen("127.0.0.1", 0)
+    config = uvicorn.Config(application, lifespan="on", log_config=None, timeout_graceful_shutdown=5)
+    server = QuietServer(config, application)
+    serving_task = asyncio.create_task(server.serve([bound]))
+    while not server.started:
+        await asyncio.sleep(0.01)
+        assert not serving_task.done(), serving_task.result()
+    try:
+        yield bound.getsockname()[1]
+    finally:
+        server.should_exit = True
+        await serving_task
