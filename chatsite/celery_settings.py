@@ -4,6 +4,8 @@ from django.conf import settings
 
 broker_url = settings.BROKER_URL
 broker_connection_retry_on_startup = True
+# For ever: a worker outlives its broker's absence, and what runs goes on meanwhile.
+broker_connection_max_retries = None
 broker_transport_options = {
     # Above the longest run; the lease, not redelivery, is how a dead worker's run goes on.
     "visibility_timeout": 3600,
@@ -19,9 +21,11 @@ task_ignore_result = True
 task_create_missing_queues = True
 task_serializer = "json"
 accept_content = ["json"]
-worker_prefetch_multiplier = 1
-# The Redis consumer then asks the pool on every poll how many tasks it can take: the engine's live limit.
+# The Redis consumer asks the pool on every turn how many tasks it may hold, the engine's live limit. A prefetch count
+# beside it (multiplier > 0) would be a second limit, fixed at the start.
 worker_disable_prefetch = True
+worker_prefetch_multiplier = 0
+worker_enable_prefetch_count_reduction = False
 # A reconnect redelivers running tasks, which the claim drops; what runs goes on.
 worker_cancel_long_running_tasks_on_connection_loss = False
 worker_hijack_root_logger = False

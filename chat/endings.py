@@ -1,0 +1,52 @@
+"""What a run's last event says; the worker and whoever answers in its place build it alike, from the row."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from chat.models import Run, Status
+from inference.streams import Ended
+
+# Codes of a failed run, and what its reader is told. Never the engine's own words: they may quote the prompt.
+DETAILS = {
+    "generation_failed": "The model failed while it wrote this answer.",
+    "prompt_rejected": "The model does not take this conversation.",
+    "unencodable_text": "The conversation holds characters that cannot be encoded.",
+    "template_refused": "The model's chat template does not take this conversation.",
+    "tokenizer_unusable": "The model's tokenizer cannot be used.",
+    "internal_error": "Something went wrong on our side.",
+}
+# The same prompt would fail again.
+FINAL_CODES = frozenset({"prompt_rejected", "unencodable_text", "template_refused"})
+
+
+def ended(run: Run, text: str) -> Ended:
+    """The terminal event of a run that has ended with `text`."""
+    return Ended(run.status, {**_common(run, text), **_particular(run)})
+
+
+def _common(run: Run, text: str) -> dict[str, Any]:
+    return {
+        "status": str(run.status),
+        "message_id": str(run.answer_id) if run.answer_id else None,
+        "finish_reason": run.finish_reason,
+        "chars": len(text),
+        "sha256": hashlib.sha256(text.encode()).hexdigest(),
+        "usage": {
+            "input_tokens": run.input_tokens,
+            "cached_tokens": run.cached_tokens,
+            "output_tokens": run.output_tokens,
+        },
+    }
+
+
+def _particular(run: Run) -> dict[str, Any]:
+    match Status(run.status):
+        case Status.FAILED:
+            retryable = run.error_code not in FINAL_CODES
+            return {"code": run.error_code, "detail": run.error_detail, "retryable": retryable}
+        case Status.CANCELLED:
+            return {"refunded_tokens": 0}
+        case _:
+            return {}

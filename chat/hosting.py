@@ -1,0 +1,68 @@
+"""What a GPU worker is told about rows: it loads `host` by name, since it never imports Django itself."""
+
+from __future__ import annotations
+
+import os
+from contextlib import AbstractAsyncContextManager
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import django
+
+from inference.host import NotServed, ServedModel, Workplace
+
+if TYPE_CHECKING:
+    from celery import Celery
+
+    from chat.generation import Attempts
+
+# This module is where the worker process enters Django, as manage.py and asgi.py are for others.
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "chatsite.settings")
+django.setup()
+
+
+class RowHost:
+    """The worker's view of the rows; see `inference.host.Host`."""
+
+    @property
+    def celery_app(self) -> Celery:
+        """The app whose tasks the worker runs."""
+        from chatsite.celery import app
+
+        return app
+
+    def served_model(self, slug: str) -> ServedModel:
+        """The model's row. Raises `NotServed`."""
+        from django.db import DatabaseError, connections
+
+        try:
+            return _served_model(slug)
+        except DatabaseError as error:
+            raise NotServed(f"the database does not answer: {' '.join(str(error).split())}") from error
+        finally:
+            connections.close_all()
+
+    def runner(self, workplace: Workplace) -> AbstractAsyncContextManager[Attempts]:
+        """Attempts on the workplace's engine."""
+        from django.conf import settings
+
+        from chat.generation import attempts_on
+
+        return attempts_on(workplace, timedelta(seconds=settings.LEASE_S))
+
+
+def _served_model(slug: str) -> ServedModel:
+    from scheduler.models import Model, Tier
+    from scheduler.room import queue_name
+
+    model = Model.objects.filter(slug=slug, is_active=True).first()
+    if model is None:
+        raise NotServed(f"no active model {slug!r}")
+    # Of all tiers, not the model's own alone: runs may wait from before a tier lost the model.
+    tiers = Tier.objects.values_list("slug", flat=True)
+    queues = tuple(queue_name(slug, tier) for tier in tiers)
+    return ServedModel(slug, Path(model.source), model.context_window, queues)
+
+
+host = RowHost()

@@ -1,0 +1,73 @@
+"""What a worker must know of rows, which the GPU side never imports: it is handed an object with this shape by name."""
+
+from __future__ import annotations
+
+import importlib
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, cast
+
+from celery import Celery
+
+from inference.engine import Engine
+from inference.stream_writer import StreamWriter
+from inference.tokens import Tokenizer
+
+
+class NotServed(Exception):
+    """There is no such model, or it cannot be served; the text says why."""
+
+
+class HandedBack(Exception):
+    """A run stopped half-way for no fault of its own: its message goes back to the queue for another worker."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServedModel:
+    """The model as a worker needs it: its files, its window in tokens, and the queues to pull from."""
+
+    slug: str
+    folder: Path
+    context_window: int
+    queues: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Workplace:
+    """What a worker process works with."""
+
+    worker_name: str
+    engine: Engine
+    tokenizer: Tokenizer
+    writer: StreamWriter
+
+
+class Runner(Protocol):
+    """What coroutine tasks get as their first argument; lives on the engine's event loop."""
+
+    def limit(self) -> int:
+        """How many runs the worker may hold now, those in hand included. Called from another thread."""
+
+    async def hand_back(self) -> None:
+        """Stop the runs that are still being generated: each then raises `HandedBack`."""
+
+
+class Host(Protocol):
+    """The side that knows the rows."""
+
+    @property
+    def celery_app(self) -> Celery:
+        """The app whose tasks the worker runs."""
+
+    def served_model(self, slug: str) -> ServedModel:
+        """Raises `NotServed`."""
+
+    def runner(self, workplace: Workplace) -> AbstractAsyncContextManager[Runner]:
+        """What runs tasks on the workplace, from its first task to its last."""
+
+
+def load_host(name: str) -> Host:
+    """The host that `package.module:attribute` names. Raises `ImportError`, `AttributeError`."""
+    module, _, attribute = name.partition(":")
+    return cast(Host, getattr(importlib.import_module(module), attribute))

@@ -1,0 +1,176 @@
+"""The GPU worker: `python -m inference.worker --model SLUG --worker-name NAME`.
+
+One process, one engine, one Celery consumer of the model's queues. Multiprocessing re-imports this module in every
+process that the engine spawns, so it stays small: whatever is heavy is imported inside the functions.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from inference import parent_death
+
+# Before anything that takes time: an engine process whose worker died meanwhile must not live on.
+parent_death.arm_if_spawned(__name__)
+
+if TYPE_CHECKING:
+    from inference.engine import Engine
+    from inference.host import Host, Runner, ServedModel
+    from inference.tokens import Tokenizer
+
+logger = logging.getLogger("inference.worker")
+
+EX_USAGE = 64
+SOCKET_TIMEOUT_S = 5.0
+
+
+class EngineKind(StrEnum):
+    """What turns prompts into tokens."""
+
+    VLLM = "vllm"
+    SCRIPTED = "scripted"
+
+
+class BadSetting(ValueError):
+    """A setting of the worker cannot be read; the text names it."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerConfig:
+    """Every setting of the worker itself; the only place where it reads the environment."""
+
+    model: str
+    worker_name: str
+    streams_url: str
+    engine: EngineKind = EngineKind.VLLM
+    slots: int = 16
+    gpu_memory_utilization: float | None = None
+    drain_s: float = 5.0
+    ready_file: Path | None = None
+    host: str = "chat.hosting:host"
+
+    @classmethod
+    def from_environ(cls, model: str, worker_name: str, environ: Mapping[str, str]) -> Self:
+        """Raises `BadSetting`."""
+        try:
+            chosen = {name: read(environ[key]) for name, (key, read) in _SETTINGS.items() if environ.get(key)}
+            return cls(model=model, worker_name=worker_name, streams_url=environ["STREAMS_URL"], **chosen)
+        except KeyError as missing:
+            raise BadSetting(f"{missing} is not set") from missing
+        except ValueError as error:
+            raise BadSetting(str(error)) from error
+
+
+_SETTINGS: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "engine": ("ENGINE", EngineKind),
+    "slots": ("SLOTS", int),
+    "gpu_memory_utilization": ("GPU_MEMORY_UTILIZATION", float),
+    "drain_s": ("DRAIN_S", float),
+    "ready_file": ("READY_FILE", Path),
+    "host": ("WORKER_HOST", str),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Serve until told to stop. Returns 0 after a warm stop, else non-zero with the reason in the log's last line."""
+    from inference.host import NotServed, load_host
+
+    parser = argparse.ArgumentParser(prog="python -m inference.worker", description="Serve a model.")
+    parser.add_argument("--model", required=True, help="slug of the model's row")
+    parser.add_argument("--worker-name", required=True, help="who claims runs, in the rows and in the log")
+    options = parser.parse_args(argv)
+    try:
+        config = WorkerConfig.from_environ(options.model, options.worker_name, os.environ)
+        host = load_host(config.host)
+        served = host.served_model(config.model)
+    except (BadSetting, NotServed) as refused:
+        logger.critical("worker.refused worker=%s reason=%s", options.worker_name, refused)
+        return EX_USAGE
+    return serve(config, host, served)
+
+
+def serve(config: WorkerConfig, host: Host, served: ServedModel) -> int:
+    """Consume the model's queues until a signal; returns the exit code."""
+    from inference.consumer import Duty, EngineWorker
+
+    parent_death.remember_spawner()
+    duty = Duty(
+        worker_name=config.worker_name,
+        queues=served.queues,
+        open_runner=lambda: open_runner(config, host, served),
+        drain_s=config.drain_s,
+        ready_file=config.ready_file,
+    )
+    worker = EngineWorker(host.celery_app, duty)
+    logger.info("worker.starts worker=%s model=%s engine=%s", config.worker_name, served.slug, config.engine)
+    worker.start()
+    code = worker.exitcode or 0
+    logger.info("worker.exits worker=%s code=%d", config.worker_name, code)
+    return code
+
+
+@asynccontextmanager
+async def open_runner(config: WorkerConfig, host: Host, served: ServedModel) -> AsyncIterator[Runner]:
+    """What the pool's tasks run on, from the loaded model down to the host's own part; closed in reverse order."""
+    from redis.asyncio import Redis
+    from redis.asyncio.retry import Retry
+    from redis.backoff import NoBackoff
+
+    from inference.host import Workplace
+    from inference.stream_writer import StreamWriter
+    from inference.tokens import Tokenizer
+
+    async with AsyncExitStack() as stack:
+        # The writer sends again by itself, and knows what to do about a lost reply.
+        redis = Redis.from_url(
+            config.streams_url,
+            socket_timeout=SOCKET_TIMEOUT_S,
+            socket_connect_timeout=SOCKET_TIMEOUT_S,
+            retry=Retry(NoBackoff(), retries=0),
+        )
+        stack.push_async_callback(redis.aclose)
+        tokenizer = Tokenizer.load(served.folder)
+        engine = build_engine(config, served, tokenizer)
+        stack.push_async_callback(engine.stop)
+        await engine.start()
+        writer = await stack.enter_async_context(StreamWriter(redis))
+        workplace = Workplace(config.worker_name, engine, tokenizer, writer)
+        yield await stack.enter_async_context(host.runner(workplace))
+
+
+def build_engine(config: WorkerConfig, served: ServedModel, tokenizer: Tokenizer) -> Engine:
+    """The engine that the settings name, not yet started. Raises `ValueError` when its own cannot be read."""
+    match config.engine:
+        case EngineKind.VLLM:
+            from inference.vllm_engine import VllmConfig, VllmEngine
+
+            return VllmEngine(
+                VllmConfig(
+                    model_path=served.folder,
+                    slots=config.slots,
+                    max_model_len=served.context_window,
+                    drain_s=config.drain_s,
+                    gpu_memory_utilization=config.gpu_memory_utilization,
+                )
+            )
+        case EngineKind.SCRIPTED:
+            from inference.scripted_engine import Script, ScriptedEngine
+
+            return ScriptedEngine(Script.from_environment(os.environ), tokenizer)
+
+
+if __name__ == "__main__":
+    exit_code = main()
+    logging.shutdown()
+    sys.stdout.flush()
+    # Everything is stopped and handed back by now, or had its time: a thread stuck in a socket must not hold us.
+    os._exit(exit_code)
