@@ -124,7 +124,7 @@ REST_FRAMEWORK = {
     ],
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
-    "DEFAULT_PARSER_CLASSES": ["chat.api.parsers.BoundedJSONParser"],
+    "DEFAULT_PARSER_CLASSES": ["chat.api.parsers.SturdyJSONParser"],
     "EXCEPTION_HANDLER": "chat.api.errors.answer",
     "UNAUTHENTICATED_USER": "django.contrib.auth.models.AnonymousUser",
 }

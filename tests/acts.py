@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 
+from django.http import HttpResponse
 from django.test import Client
 
 from chat.models import ApiKey, Chat, Message, Outcome, Role, Run, Status, User
@@ -35,3 +37,15 @@ def bring(run: Run, status: Status, answer: str = "Hello") -> None:
     code = "generation_failed" if status is Status.FAILED else ""
     outcome = Outcome(status, input_tokens=3, output_tokens=2, error_code=code, error_detail=code and A_DETAIL)
     assert run.finish(claim.attempt, outcome, message and message.pk)
+
+
+def code_of(response: HttpResponse) -> str:
+    """The code of a problem; fails where the response is none."""
+    assert response.headers["Content-Type"] == "application/problem+json", response.content
+    problem = json.loads(response.content)
+    assert problem["status"] == response.status_code
+    assert problem["title"]
+    assert problem["detail"]
+    assert problem["type"] == "about:blank"
+    code: str = problem["code"]
+    return code

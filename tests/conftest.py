@@ -11,6 +11,7 @@ from decimal import Decimal
 from uuid import uuid4
 
 import pytest
+from django.conf import LazySettings
 from django.conf import settings as product
 from django.test import Client
 from redis import Redis
@@ -21,6 +22,11 @@ from tests.acts import add_message, bearing, bring
 from tests.real_model import model_folder
 
 OUTPUT_CAP = 64
+
+
+@pytest.fixture(autouse=True)
+def _no_static_files(settings: LazySettings) -> None:
+    settings.SERVESTATIC_USE_STATIC_ROOT = False  # nobody collected them for a test
 
 
 @pytest.fixture

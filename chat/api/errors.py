@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from functools import singledispatch
 from typing import Any
 
-from django.core.exceptions import PermissionDenied
+from django.conf import settings
+from django.core.exceptions import PermissionDenied, RequestDataTooBig, SuspiciousOperation
 from django.db import InterfaceError, OperationalError
 from django.http import Http404, HttpResponse
 from rest_framework import exceptions as drf
@@ -76,6 +77,16 @@ def _(_error: Exception) -> Problem:
 @problem_of.register(drf.PermissionDenied)
 def _(_error: Exception) -> Problem:
     return problems.Forbidden()
+
+
+@problem_of.register
+def _(_error: RequestDataTooBig) -> Problem:
+    return problems.BodyTooLarge(max_bytes=settings.DATA_UPLOAD_MAX_MEMORY_SIZE)
+
+
+@problem_of.register
+def _(_error: SuspiciousOperation) -> Problem:
+    return problems.Invalid()
 
 
 @problem_of.register(drf.NotAuthenticated)

@@ -10,9 +10,9 @@ import pytest
 from django.db import IntegrityError, transaction
 from django.db.models import F
 from django.db.models.functions import Now
-from tests.acts import add_message
 
 from chat.models import TRANSITIONS, Chat, Outcome, Role, Run, RunTaken, Status
+from tests.acts import add_message
 
 NewRun = Callable[..., Run]
 PAIRS = list(product(Status, Status))

@@ -1,0 +1,79 @@
+"""Counts what an act costs: SQL statements, Redis commands, and round trips to Redis."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from django.conf import settings
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from redis import Redis
+from redis.asyncio.connection import AbstractConnection as AsyncConnection
+from redis.client import Monitor
+from redis.connection import AbstractConnection as SyncConnection
+
+
+@dataclass
+class Costs:
+    """What was counted. `commands` are names as Redis saw them, those inside a Lua operation left out."""
+
+    statements: list[str] = field(default_factory=list)
+    commands: list[str] = field(default_factory=list)
+    round_trips: int = 0
+
+    @property
+    def verbs(self) -> list[str]:
+        """The first word of each statement."""
+        return [statement.split()[0] for statement in self.statements]
+
+
+@contextmanager
+def metered(patch: pytest.MonkeyPatch) -> Iterator[Costs]:
+    """Count while the block runs; statements are those of this thread."""
+    costs = Costs()
+    with _watching() as (redis, monitor), CaptureQueriesContext(connection) as sql:
+        with patch.context() as patched:
+            for kind in (SyncConnection, AsyncConnection):
+                patched.setattr(kind, "send_packed_command", _counting(kind.send_packed_command, costs))
+            yield costs
+        costs.statements = [query["sql"] for query in sql.captured_queries]
+        costs.commands = _seen(monitor, redis)
+
+
+@contextmanager
+def _watching() -> Iterator[tuple[Redis, Monitor]]:
+    with Redis.from_url(settings.BROKER_URL) as redis, Redis.from_url(settings.BROKER_URL) as watching:
+        redis.ping()  # connects, before anything is watched
+        with watching.monitor() as monitor:
+            yield redis, monitor
+
+
+def _counting(send: Callable[..., Any], costs: Costs) -> Callable[..., Any]:
+    def counted(self: Any, *args: Any, **kwargs: Any) -> Any:
+        costs.round_trips += 1
+        return send(self, *args, **kwargs)
+
+    return counted
+
+
+def _seen(monitor: Monitor, redis: Redis) -> list[str]:
+    """The commands that clients sent to our databases, up to a mark that we set."""
+    mark = uuid4().hex
+    redis.echo(mark)
+    names = []
+    while True:
+        seen = monitor.next_command()
+        if mark in seen["command"]:
+            return names
+        if seen["db"] in _databases() and seen["client_type"] != "lua":
+            names.append(seen["command"].split()[0].upper())
+
+
+def _databases() -> set[int]:
+    return {int(re.search(r"(\d*)$", url)[1] or 0) for url in (settings.BROKER_URL, settings.STREAMS_URL)}
