@@ -76,7 +76,7 @@ class ChatQuerySet(models.QuerySet["Chat"]):
 
     def with_live_run(self) -> Self:
         """Each with `live_run_id`: the reply being produced in it, or None."""
-        live = Run.objects.live().filter(kind=Run.Kind.REPLY, chat=models.OuterRef("pk"))
+        live = Run.objects.live().filter(kind=Run.Kind.REPLY, chat=models.OuterRef("pk")).order_by()
         return self.annotate(live_run_id=models.Subquery(live.values("pk")))
 
 
@@ -96,7 +96,7 @@ class Chat(models.Model):
         indexes = (models.Index(fields=("owner", "-updated_at", "-id"), name="chat_by_recency"),)
 
     def __str__(self) -> str:
-        return self.title or str(self.id)
+        return str(self.id)  # the admin shows it in lists and logs: not the title
 
 
 class Role(models.TextChoices):

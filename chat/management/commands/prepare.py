@@ -1,0 +1,84 @@
+"""manage.py prepare: what `make run` needs in the database before it serves."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import transaction
+
+from chat.models import User
+from scheduler.models import Model, Tier
+
+DEMO_USER = "demo"
+
+
+class Command(BaseCommand):
+    """Safe to repeat: what an operator has changed since stays as it is."""
+
+    help = "Registers the served model as the default one and makes the demo account; prints a line of JSON."
+    requires_system_checks = ()
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Which model."""
+        parser.add_argument("--model-path", required=True, type=Path, help="folder with its files")
+        parser.add_argument("--model-name", required=True, help="what it is called in the API and in queue names")
+
+    @transaction.atomic
+    def handle(self, *_: Any, model_path: Path, model_name: str, **__: Any) -> None:
+        """Raises `CommandError` where the folder's config.json does not tell the context window."""
+        serve(model_name, model_path.resolve())
+        self.stdout.write(json.dumps(open_demo_account()))
+
+
+def serve(name: str, folder: Path) -> None:
+    """Make the model in `folder` the default one; for all tiers when it is new. The one before it is switched off."""
+    Model.objects.exclude(slug=name).filter(is_default=True).update(is_default=False, is_active=False)
+    served = {
+        "source": str(folder),
+        "context_window": context_window(folder),
+        "is_default": True,
+        "is_active": True,
+    }
+    first = {"name": name, "temperature": temperature(folder), **served}
+    model, is_new = Model.objects.update_or_create(slug=name, defaults=served, create_defaults=first)
+    if is_new:
+        model.tiers.set(Tier.objects.all())
+
+
+def context_window(folder: Path) -> int:
+    """How many tokens the model takes. Raises `CommandError`."""
+    config = read(folder / "config.json")
+    # Models that see pictures too keep it one level deeper.
+    tokens = config.get("max_position_embeddings") or config.get("text_config", {}).get("max_position_embeddings")
+    if not isinstance(tokens, int):
+        raise CommandError(f"{folder}/config.json does not tell max_position_embeddings.")
+    return tokens
+
+
+def temperature(folder: Path) -> Decimal:
+    """What the model's makers advise; greedy where they say nothing, as for the small model that comes along."""
+    advice = folder / "generation_config.json"
+    return Decimal(str(read(advice).get("temperature", 0))) if advice.exists() else Decimal(0)
+
+
+def read(path: Path) -> dict[str, Any]:
+    """A JSON object. Raises `CommandError`."""
+    try:
+        found: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise CommandError(f"{path} cannot be read ({type(error).__name__}).") from error
+    return found
+
+
+def open_demo_account() -> dict[str, str]:
+    """The demo account, with its password where it is new. It is a superuser: a newcomer must get into the admin."""
+    if User.objects.filter(username=DEMO_USER).exists():
+        return {"demo_user": DEMO_USER}
+    password = secrets.token_urlsafe(12)
+    User.objects.create_superuser(DEMO_USER, password=password)
+    return {"demo_user": DEMO_USER, "demo_password": password}

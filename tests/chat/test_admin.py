@@ -1,0 +1,164 @@
+"""The admin: everything is there, nobody's words are in a list, and a list of many rows takes no more queries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from django.contrib import admin
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from chat.models import ApiKey, Chat, Run, Status, User
+from scheduler.models import Model
+from tests.acts import add_message, bring, code_of
+
+NewRun = Callable[..., Run]
+PAGES = ["chat/user", "chat/apikey", "chat/chat", "chat/message", "chat/run", "scheduler/tier", "scheduler/model"]
+SECRET_TEXT = "something private"
+
+
+@pytest.fixture
+def grow(new_run: NewRun) -> Callable[[int], None]:
+    """Adds users with a key, a chat and a run each."""
+    names = iter(range(1000))
+
+    def add(count: int) -> None:
+        for _ in range(count):
+            user = User.objects.create_user(f"user{next(names)}")
+            ApiKey.objects.issue(user, "laptop")
+            chat = Chat.objects.create(owner=user, title=SECRET_TEXT)
+            new_run(Status.DONE, in_chat=chat, text=SECRET_TEXT, answer=SECRET_TEXT)
+
+    return add
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_list_of_thirty_takes_as_many_queries_as_one_of_three(
+    as_operator: Client, grow: Callable[[int], None], page: str
+):
+    def queries() -> int:
+        with CaptureQueriesContext(connection) as captured:
+            assert as_operator.get(f"/admin/{page}/").status_code == 200
+        return len(captured)
+
+    grow(3)
+    queries()  # content types are cached
+    few = queries()
+
+    grow(27)
+
+    assert queries() == few
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_no_list_shows_what_people_wrote(as_operator: Client, grow: Callable[[int], None], page: str):
+    grow(1)
+
+    assert SECRET_TEXT not in as_operator.get(f"/admin/{page}/").content.decode()
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_each_row_has_a_page(as_operator: Client, grow: Callable[[int], None], page: str):
+    grow(1)
+    model = admin.site._registry[_model(page)].model
+
+    for row in model.objects.all():
+        assert as_operator.get(f"/admin/{page}/{row.pk}/change/").status_code == 200
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_each_list_can_be_searched(as_operator: Client, grow: Callable[[int], None], page: str):
+    grow(1)
+
+    assert as_operator.get(f"/admin/{page}/?q=x").status_code == 200
+
+
+def _model(page: str):
+    return next(model for model in admin.site._registry if model._meta.label_lower == page.replace("/", "."))
+
+
+@pytest.mark.parametrize("query", ["status__exact=queued", "tier__slug__exact=free", "kind__exact=reply"])
+def test_runs_can_be_filtered(as_operator: Client, new_run: NewRun, query: str):
+    run = new_run()
+
+    assert str(run.pk) in as_operator.get(f"/admin/chat/run/?{query}").content.decode()
+    assert str(run.pk) not in as_operator.get("/admin/chat/run/?status__exact=done").content.decode()
+
+
+def test_runs_and_messages_cannot_be_written(as_operator: Client, new_run: NewRun):
+    run = new_run()
+
+    answer = as_operator.post(f"/admin/chat/run/{run.pk}/change/", {"status": "done"})
+
+    assert answer.status_code == 403
+    assert as_operator.get("/admin/chat/run/add/").status_code == 403
+    assert as_operator.get("/admin/chat/message/add/").status_code == 403
+
+
+def test_a_key_can_be_revoked(as_operator: Client, alice: User):
+    key, secret = ApiKey.objects.issue(alice, "laptop")
+    client = Client(headers={"Authorization": f"Bearer {secret}"})
+    assert client.get("/api/chats").status_code == 200
+
+    as_operator.post("/admin/chat/apikey/", {"action": "revoke", "_selected_action": [key.pk]})
+
+    assert code_of(client.get("/api/chats")) == "not_authenticated"
+
+
+def test_a_keys_page_shows_neither_secret_nor_digest(as_operator: Client, alice: User):
+    key, secret = ApiKey.objects.issue(alice, "laptop")
+
+    page = as_operator.get(f"/admin/chat/apikey/{key.pk}/change/").content.decode()
+
+    assert key.shown in page
+    assert secret not in page
+    assert key.digest not in page
+
+
+def test_an_operator_changes_a_users_tier_and_a_models_numbers(as_operator: Client, alice: User, pro, model: Model):
+    page = f"/admin/chat/user/{alice.pk}/change/"
+    form = {
+        "username": "alice",
+        "tier": "pro",
+        "is_active": "on",
+        "date_joined_0": "2026-01-01",
+        "date_joined_1": "0:0",
+    }
+    assert as_operator.post(page, form).status_code == 302
+    alice.refresh_from_db()
+    assert alice.tier == pro
+
+    page = f"/admin/scheduler/model/{model.slug}/change/"
+    numbers = {"context_window": 999, "max_output_tokens": 9, "temperature": "0.5", "top_p": "1"}
+    form = {"name": "Other", "source": "/models", "tiers": ["pro"], "slug": "changed", **numbers}
+    assert as_operator.post(page, form).status_code == 302
+    found = Model.objects.get()
+    assert (found.slug, found.context_window, list(found.tiers.all())) == (model.slug, 999, [pro])
+
+
+def test_nobody_else_gets_in(client: Client, alice: User):
+    client.force_login(alice)
+
+    assert client.get("/admin/chat/run/").status_code == 302
+
+
+def test_a_user_can_be_deleted_with_all_that_is_theirs(as_operator: Client, grow: Callable[[int], None]):
+    grow(1)
+    user = User.objects.get(username="user0")
+    bring(
+        user.chats.get().runs.create(
+            prompt=add_message(user.chats.get(), "user", "x"),
+            model=Model.objects.get(),
+            tier=user.tier,
+            input_tokens=1,
+            max_output_tokens=1,
+        ),
+        Status.STREAMING,
+    )
+
+    as_operator.post(f"/admin/chat/user/{user.pk}/delete/", {"post": "yes"})
+
+    assert not Run.objects.filter(chat__owner=user.pk).exists()
+    assert not User.objects.filter(pk=user.pk).exists()

@@ -1,0 +1,91 @@
+"""The lists are read off an index, in its order, in tables of a size where Postgres has the choice."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.db.models import Q, QuerySet
+
+from chat.models import Chat, Message, Run, User
+from scheduler.models import Model
+
+# 600 chats of ten messages with ended runs, half of them Alice's, and a long one; ten are being answered.
+CROWD = """
+INSERT INTO chat_chat (id, owner_id, title, created_at, updated_at)
+SELECT gen_random_uuid(), CASE n %% 2 WHEN 0 THEN %(alice)s::uuid ELSE %(bob)s::uuid END, '',
+       now(), now() - n * interval '1 minute'
+  FROM generate_series(1, 600) n;
+
+INSERT INTO chat_message (id, chat_id, position, role, content, token_count, created_at)
+SELECT gen_random_uuid(), chat_chat.id, n, CASE n %% 2 WHEN 1 THEN 'user' ELSE 'assistant' END, 'x', 1, now()
+  FROM chat_chat, generate_series(1, 10) n WHERE chat_chat.id <> %(chat)s;
+
+INSERT INTO chat_message (id, chat_id, position, role, content, token_count, created_at)
+SELECT gen_random_uuid(), %(chat)s, n, 'user', 'x', 1, now() FROM generate_series(1, 1000) n;
+
+INSERT INTO chat_run (id, chat_id, prompt_id, kind, model_id, tier_id, status, attempt, worker, max_output_tokens,
+                      input_tokens, cached_tokens, output_tokens, finish_reason, error_code, error_detail, created_at,
+                      finished_at)
+SELECT gen_random_uuid(), chat_id, id, 'reply', %(model)s, 'free', 'cancelled', 1, '', 1, 1, 0, 0, '', '', '', now(),
+       now()
+  FROM chat_message WHERE role = 'user' AND chat_id <> %(chat)s;
+
+INSERT INTO chat_run (id, chat_id, prompt_id, kind, model_id, tier_id, status, attempt, worker, max_output_tokens,
+                      input_tokens, cached_tokens, output_tokens, finish_reason, error_code, error_detail, created_at)
+SELECT gen_random_uuid(), chat_id, id, 'reply', %(model)s, 'free', 'queued', 0, '', 1, 1, 0, 0, '', '', '', now()
+  FROM chat_message WHERE position = 9 AND chat_id <> %(chat)s ORDER BY id LIMIT 10;
+
+ANALYZE chat_chat; ANALYZE chat_message; ANALYZE chat_run;
+"""
+
+
+@pytest.fixture(autouse=True)
+def _crowd(alice: User, bob: User, model: Model, chat: Chat) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(CROWD, {"alice": alice.pk, "bob": bob.pk, "model": model.slug, "chat": chat.pk})
+
+
+def plan(rows: QuerySet[Any]) -> str:
+    """How Postgres reads them; fails where it scans a table or sorts."""
+    found = rows.explain()
+    assert "Seq Scan" not in found
+    assert "Sort" not in found
+    return found
+
+
+def test_chats_by_recency(alice: User):
+    assert "chat_by_recency" in plan(Chat.objects.visible_to(alice).order_by("-updated_at", "-id")[:51])
+
+
+def test_chats_by_recency_from_a_cursor_on(alice: User):
+    last = Chat.objects.visible_to(alice).order_by("-updated_at")[100]
+    behind = Q(updated_at__lt=last.updated_at) | Q(id__lt=last.pk)
+    rows = Chat.objects.visible_to(alice).filter(behind, updated_at__lte=last.updated_at)
+
+    assert "updated_at <=" in plan(rows.order_by("-updated_at", "-id")[:51]).split("Filter")[0]
+
+
+def test_messages_of_a_chat_from_the_newest_back(chat: Chat):
+    assert "one_message_a_position" in plan(chat.messages.filter(position__lt=500).order_by("-position")[:51])
+
+
+def test_the_live_runs():
+    assert "run_live" in plan(Run.objects.live().order_by())
+
+
+def test_the_live_reply_of_each_chat_in_a_list(alice: User):
+    rows = Chat.objects.visible_to(alice).with_live_run().order_by("-updated_at", "-id")[:51]
+
+    assert re.search("one_live_reply_a_chat|run_by_chat", plan(rows))  # the first in chats of many runs
+
+
+def test_the_runs_of_a_page_of_messages():
+    ids = list(Message.objects.values_list("pk", flat=True)[:50])
+
+    found = plan(Run.objects.filter(Q(prompt__in=ids) | Q(answer__in=ids)).order_by())
+
+    assert "chat_run_prompt_id" in found
+    assert "chat_run_answer_id" in found
