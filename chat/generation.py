@@ -219,13 +219,13 @@ def finish_run(run: Run, attempt: int, outcome: Outcome, text: str, answer_id: U
     with transaction.atomic():
         # The chat first, as whoever asks in it does: the other way round the two could wait for each other.
         Chat.objects.filter(pk=run.chat_id).update(updated_at=Now())
-        if run.finish(attempt, outcome, message_id):
-            if message_id is not None:
-                _store_answer(run, message_id, text)
-        else:
+        ours = run.finish(attempt, outcome, message_id)
+        if not ours:
             transaction.set_rollback(True)
-            if not _has_ended_so(run, attempt, outcome, message_id):
-                return False
+        elif message_id is not None:
+            _store_answer(run, message_id, text)
+    if not (ours or _has_ended_so(run, attempt, outcome, message_id)):
+        return False
     _mirror(run, outcome, message_id)
     return True
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,7 +13,7 @@ from uuid import uuid4
 import pytest
 from django.conf import settings
 from django.db import connection
-from django.test.utils import CaptureQueriesContext
+from django.db.backends.signals import connection_created
 from redis import Redis
 from redis.asyncio.connection import AbstractConnection as AsyncConnection
 from redis.client import Monitor
@@ -35,15 +36,40 @@ class Costs:
 
 @contextmanager
 def metered(patch: pytest.MonkeyPatch) -> Iterator[Costs]:
-    """Count while the block runs; statements are those of this thread."""
+    """Count while the block runs, in all threads."""
     costs = Costs()
-    with _watching() as (redis, monitor), CaptureQueriesContext(connection) as sql:
+    with _watching() as (redis, monitor), _logging_statements(costs.statements):
         with patch.context() as patched:
             for kind in (SyncConnection, AsyncConnection):
                 patched.setattr(kind, "send_packed_command", _counting(kind.send_packed_command, costs))
             yield costs
-        costs.statements = [query["sql"] for query in sql.captured_queries]
         costs.commands = _seen(monitor, redis)
+
+
+@contextmanager
+def _logging_statements(statements: list[str]) -> Iterator[None]:
+    """Django logs what a debugging cursor sends; each thread has a connection of its own, which may come later."""
+
+    def debug(connection: Any, **_: Any) -> None:
+        connection.force_debug_cursor = True
+
+    def note(record: logging.LogRecord) -> bool:
+        statements.append(record.__dict__["sql"])
+        return False
+
+    log = logging.getLogger("django.db.backends")
+    level = log.level
+    log.setLevel(logging.DEBUG)
+    log.addFilter(note)
+    connection_created.connect(debug)
+    connection.force_debug_cursor = True
+    try:
+        yield
+    finally:
+        connection.force_debug_cursor = False
+        connection_created.disconnect(debug)
+        log.removeFilter(note)
+        log.setLevel(level)
 
 
 @contextmanager

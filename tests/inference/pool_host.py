@@ -1,0 +1,97 @@
+"""A host without rows: what the worker, the pool and an engine do by themselves. Tells a Redis list what happens."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from uuid import uuid4
+
+from celery import Celery
+from redis.asyncio import Redis
+
+from inference.engine import FinishReason, Generation, Sampling
+from inference.host import HandedBack, NotServed, ServedModel, Workplace
+from inference.pool import CoroutineTask
+from inference.tokens import Turn
+from tests.real_model import model_folder
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "chatsite.settings")  # Celery's settings read it
+app = Celery("pool-test")
+app.config_from_object("chatsite.celery_settings")
+# A host that says more than one line about what goes wrong.
+TOLD = "pool-test-told"
+
+
+class Runner:
+    """Generates as many tokens as a message asks for."""
+
+    def __init__(self, workplace: Workplace, redis: Redis) -> None:
+        self._workplace = workplace
+        self._redis = redis
+        self._requests: set[str] = set()
+        self.peak = 0
+
+    def limit(self) -> int:
+        return self._workplace.engine.slots
+
+    async def hand_back(self) -> None:
+        for request_id in list(self._requests):
+            await self._workplace.engine.abort(request_id)
+
+    async def generate(self, job: str, tokens: int, script: str) -> None:
+        request_id = str(uuid4())
+        self._requests.add(request_id)
+        self.peak = max(self.peak, len(self._requests))
+        await self.tell(f"begun {job}")
+        try:
+            await self._generate(request_id, tokens, script)
+        except HandedBack:
+            await self.tell(f"handed back {job}")
+            raise
+        finally:
+            self._requests.discard(request_id)
+        await self.tell(f"done {job}")
+
+    async def _generate(self, request_id: str, tokens: int, script: str) -> None:
+        ids = self._workplace.tokenizer.encode_chat([Turn("user", script)])
+        async with aclosing(self._workplace.engine.generate(Generation(request_id, ids, tokens, Sampling()))) as steps:
+            async for step in steps:
+                if step.finish_reason is FinishReason.ABORT:
+                    raise HandedBack(request_id)
+
+    async def tell(self, what: str) -> None:
+        await self._redis.rpush(f"{TOLD}:{self._workplace.worker_name}", what)
+
+
+@app.task(base=CoroutineTask, name="pool-test.generate")
+async def generate(runner: Runner, job: str, tokens: int, script: str) -> None:
+    await runner.generate(job, tokens, script)
+
+
+class PoolHost:
+    """Serves one model, whose slug is its only queue."""
+
+    celery_app = app
+
+    def served_model(self, slug: str) -> ServedModel:
+        if slug == "unknown":
+            raise NotServed("no active model 'unknown'")
+        return ServedModel(slug, model_folder(), 2048, (slug,))
+
+    def runner(self, workplace: Workplace) -> AbstractAsyncContextManager[Runner]:
+        return _open(workplace)
+
+
+@asynccontextmanager
+async def _open(workplace: Workplace) -> AsyncIterator[Runner]:
+    async with Redis.from_url(app.conf.broker_url) as redis:
+        runner = Runner(workplace, redis)
+        await runner.tell("opening")
+        await asyncio.sleep(float(os.environ.get("POOL_TEST_OPENING_S", "0")))
+        yield runner
+        await runner.tell(f"closed, peak {runner.peak}")
+
+
+host = PoolHost()

@@ -1,0 +1,213 @@
+"""The pool inside a real Celery worker process, on the scripted engine."""
+
+from __future__ import annotations
+
+import signal
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import cast
+from uuid import uuid4
+
+import psutil
+import pytest
+from redis import Redis
+
+from tests.inference.pool_host import TOLD, app
+from tests.inference.worker_process import Queue, WorkerProcess, wait_until
+
+SLOTS = 16
+FAST = {"SCRIPT_SLOTS": str(SLOTS), "SCRIPT_TOKENS_PER_S": "50", "SCRIPT_CHARS": "4000"}
+FOR_EVER = 3000  # tokens, a minute of them
+
+
+class Worker(WorkerProcess):
+    """A worker of the host without rows."""
+
+    def __init__(self, folder: Path, queue: Queue, broker: Redis, environment: dict[str, str]) -> None:
+        super().__init__(folder, queue.name, {**FAST, "WORKER_HOST": "tests.inference.pool_host:host", **environment})
+        self._broker = broker
+
+    def told(self) -> list[str]:
+        return [line.decode() for line in cast(list[bytes], self._broker.lrange(f"{TOLD}:{self.name}", 0, -1))]
+
+    def count(self, what: str) -> int:
+        return sum(line.startswith(what) for line in self.told())
+
+
+StartWorker = Callable[..., Worker]
+
+
+@pytest.fixture
+def queue(broker: Redis) -> Iterator[Queue]:
+    name = f"pool-test-{uuid4().hex[:12]}"
+    yield Queue(app, broker, name)
+    Queue(app, broker, name).delete()
+
+
+@pytest.fixture
+def start_worker(queue: Queue, broker: Redis, tmp_path: Path) -> Iterator[StartWorker]:
+    workers: list[Worker] = []
+
+    def start(*, wait: bool = True, **environment: str) -> Worker:
+        worker = Worker(tmp_path, queue, broker, environment)
+        workers.append(worker)
+        if wait:
+            worker.wait_ready()
+        return worker
+
+    yield start
+    for worker in workers:
+        worker.kill()
+        broker.delete(f"{TOLD}:{worker.name}")
+
+
+def send(queue: Queue, jobs: int, tokens: int = FOR_EVER, script: str = "Hi") -> None:
+    for number in range(jobs):
+        queue.send("pool-test.generate", f"job-{number}", tokens, script)
+
+
+def test_more_tasks_than_slots_fill_the_slots_and_all_end(start_worker: StartWorker, queue: Queue) -> None:
+    worker = start_worker()
+    send(queue, jobs=24, tokens=25)
+    wait_until(lambda: worker.count("done") == 24, "24 tasks are done")
+    worker.signal(signal.SIGTERM)
+
+    assert worker.wait() == 0, worker.log
+    assert f"closed, peak {SLOTS}" in worker.told()
+    assert queue.waiting == queue.unacknowledged == 0
+
+
+def test_no_more_is_taken_than_runs(start_worker: StartWorker, queue: Queue) -> None:
+    worker = start_worker()
+    send(queue, jobs=40)
+    wait_until(lambda: worker.count("begun") == SLOTS, "all slots are taken")
+
+    wait_until(lambda: queue.unacknowledged == SLOTS, "each begun task is held")
+    assert queue.waiting == 40 - SLOTS
+
+
+def test_sigterm_finishes_what_runs_and_leaves_the_rest_in_the_queue(start_worker: StartWorker, queue: Queue) -> None:
+    worker = start_worker(DRAIN_S="30")
+    send(queue, jobs=20, tokens=60)
+    wait_until(lambda: worker.count("begun") == SLOTS, "all slots are taken")
+    worker.signal(signal.SIGTERM)
+
+    assert worker.wait() == 0, worker.log
+    assert worker.count("done") == SLOTS
+    assert queue.waiting == 4
+    assert queue.unacknowledged == 0
+
+
+def test_what_outlasts_the_drain_is_handed_back(start_worker: StartWorker, queue: Queue) -> None:
+    worker = start_worker(DRAIN_S="0.2")
+    send(queue, jobs=5)
+    wait_until(lambda: worker.count("begun") == 5, "all tasks run")
+    worker.signal(signal.SIGTERM)
+
+    assert worker.wait() == 0, worker.log
+    assert worker.count("handed back") == 5
+    assert queue.waiting == 5
+    assert queue.unacknowledged == 0
+
+
+@pytest.mark.parametrize(
+    "signals", [(signal.SIGTERM, signal.SIGTERM), (signal.SIGQUIT,), (signal.SIGINT, signal.SIGINT)]
+)
+def test_whoever_is_in_a_hurry_does_not_wait_for_the_drain(
+    start_worker: StartWorker, queue: Queue, signals: tuple[signal.Signals, ...]
+) -> None:
+    worker = start_worker(DRAIN_S="3600")
+    send(queue, jobs=5)
+    wait_until(lambda: worker.count("begun") == 5, "all tasks run")
+    for number in signals:
+        worker.signal(number)
+        wait_until(lambda: "pool.drains" in worker.log, "the pool drains")
+
+    assert worker.wait() == 0, worker.log
+    assert queue.waiting == 5
+    assert queue.unacknowledged == 0
+
+
+def test_an_idle_worker_takes_a_task_that_comes_late_in_its_life(start_worker: StartWorker, queue: Queue) -> None:
+    worker = start_worker()
+    for _ in range(3):
+        send(queue, jobs=1, tokens=2)
+        wait_until(lambda: queue.unacknowledged == queue.waiting == 0, "the task is done")
+
+    assert worker.count("done") == 3
+
+
+def test_an_engine_that_does_not_start_ends_the_worker_with_the_reason_in_one_line(start_worker: StartWorker) -> None:
+    worker = start_worker(wait=False, SCRIPT_SLOTS="several")
+
+    assert worker.wait() == 1
+    [line] = [line for line in worker.log.splitlines() if "pool.start_failed" in line]
+    assert "several" in line
+    assert "Traceback" not in worker.log
+
+
+@pytest.mark.parametrize("variable", ["DRAIN_S", "ENGINE", "SLOTS"])
+def test_a_setting_that_cannot_be_read_is_named(start_worker: StartWorker, variable: str) -> None:
+    worker = start_worker(wait=False, **{variable: "blue"})
+
+    assert worker.wait() == 64
+    [line] = worker.log.splitlines()
+    assert "blue" in line
+
+
+def test_sigterm_ends_a_worker_that_is_still_loading(start_worker: StartWorker) -> None:
+    worker = start_worker(wait=False, POOL_TEST_OPENING_S="3600")
+    wait_until(lambda: worker.count("opening") == 1, "the model is being loaded", 60)
+    worker.signal(signal.SIGTERM)
+
+    assert worker.wait() == 0
+
+
+def test_a_dead_engine_hands_everything_back_and_ends_the_worker(start_worker: StartWorker, queue: Queue) -> None:
+    worker = start_worker(DRAIN_S="3600")
+    send(queue, jobs=3)
+    wait_until(lambda: worker.count("begun") == 3, "all tasks run")
+    send(queue, jobs=1, script='[[script {"failure": "engine_dead", "fail_after_tokens": 3}]]')
+
+    assert worker.wait() == 1, worker.log
+    assert queue.waiting == 4
+    assert queue.unacknowledged == 0
+
+
+def test_a_task_that_breaks_is_acknowledged_and_breaks_no_other(start_worker: StartWorker, queue: Queue) -> None:
+    worker = start_worker()
+    send(queue, jobs=1, script='[[script {"failure": "generation_failed"}]]')
+    send(queue, jobs=1, tokens=3)
+    wait_until(lambda: worker.count("done") == 1, "the good task is done")
+
+    wait_until(lambda: queue.unacknowledged == 0, "both are acknowledged")
+    assert queue.waiting == 0
+
+
+def test_a_broker_that_reconnects_confuses_no_task(start_worker: StartWorker, queue: Queue, broker: Redis) -> None:
+    worker = start_worker()
+    send(queue, jobs=4, tokens=150)
+    wait_until(lambda: worker.count("begun") == 4, "all tasks run")
+    worker.drop_broker_connections(broker)
+    wait_until(lambda: worker.count("done") >= 4, "what ran goes on")
+    send(queue, jobs=1, tokens=2)
+    wait_until(lambda: queue.waiting == 0 and worker.count("done") == worker.count("begun"), "all deliveries end")
+    worker.signal(signal.SIGTERM)
+
+    assert worker.wait() == 0, worker.log
+    begun, done = (Counter(line.split()[1] for line in worker.told() if line.startswith(w)) for w in ("begun", "done"))
+    assert begun == done
+
+
+def test_a_killed_worker_leaves_no_process_and_loses_no_message(start_worker: StartWorker, queue: Queue) -> None:
+    worker = start_worker()
+    send(queue, jobs=5)
+    wait_until(lambda: worker.count("begun") == 5, "all tasks run")
+    wait_until(lambda: queue.unacknowledged == 5, "all messages are held")
+    family = worker.family()
+    worker.signal(signal.SIGKILL)
+
+    _, alive = psutil.wait_procs(family, timeout=10)
+    assert alive == []
+    assert queue.unacknowledged == 5
