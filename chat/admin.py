@@ -27,7 +27,7 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # takes one in
 
 
 @admin.register(User)
-class TieredUserAdmin(UserAdmin):
+class TieredUserAdmin(UserAdmin):  # type: ignore[type-arg]  # likewise
     """Django's own, with the tier."""
 
     list_display = ("username", "email", "tier", "is_active", "is_staff", "date_joined")

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Self
+from typing import ClassVar, Self
 from uuid import UUID
 
-from django.db.models import Count, IntegerField, OuterRef, Subquery, Value
-from django.db.models.functions import Coalesce
+from django.db import connection
 
 from chat import problems
-from chat.models import Chat, Message, Run, User
+from chat.models import Chat, User
 from scheduler.errors import TooManyRuns
 from scheduler.models import Tier
 
@@ -23,21 +22,25 @@ class Standing:
     last_position: int
     live_runs: int
 
+    # By hand: through the ORM the same cost more than all other queries of a POST together (25 of 80 ms, profiled).
+    SQL: ClassVar = """
+        SELECT (SELECT id FROM chat_run
+                 WHERE chat_id = %(chat)s AND kind = 'reply' AND status IN ('queued', 'streaming')),
+               coalesce((SELECT max(position) FROM chat_message WHERE chat_id = %(chat)s), 0),
+               (SELECT count(*) FROM chat_run JOIN chat_chat ON chat_chat.id = chat_run.chat_id
+                 WHERE owner_id = %(user)s AND kind = 'reply' AND status IN ('queued', 'streaming'))
+          FROM chat_chat WHERE id = %(chat)s
+    """
+
     @classmethod
     def of(cls, user: User, chat: Chat) -> Self:
         """How they stand now. Raises `NotFound` when the chat is gone."""
-        row = (
-            Chat.objects.filter(pk=chat.pk)
-            .with_live_run()
-            .annotate(
-                last_position=Coalesce(_last_position(), Value(0)), live_runs=Coalesce(_live_runs(user), Value(0))
-            )
-            .values("live_run_id", "last_position", "live_runs")
-            .first()
-        )
+        with connection.cursor() as cursor:
+            cursor.execute(cls.SQL, {"user": user.pk, "chat": chat.pk})
+            row = cursor.fetchone()
         if row is None:
             raise problems.NotFound
-        return cls(**row)
+        return cls(*row)
 
     def check(self, tier: Tier) -> None:
         """Raises `ChatBusy`, `TooManyRuns`. To be sure of it, hold the user's lock."""
@@ -45,15 +48,3 @@ class Standing:
             raise problems.ChatBusy(run_id=str(self.live_run_id))
         if self.live_runs >= tier.concurrency:
             raise TooManyRuns(tier.concurrency)
-
-
-def _last_position() -> Subquery:
-    messages = Message.objects.filter(chat=OuterRef("pk")).order_by("-position")
-    return Subquery(messages.values("position")[:1])
-
-
-def _live_runs(user: User) -> Subquery:
-    runs = Run.objects.live().filter(chat__owner=user, kind=Run.Kind.REPLY).order_by()
-    # Grouped by a constant: Django has no other way to count in a subquery.
-    counted = runs.annotate(all=Value(1)).values("all").annotate(count=Count("pk"))
-    return Subquery(counted.values("count"), output_field=IntegerField())

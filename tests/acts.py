@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
-from django.http import HttpResponse
 from django.test import Client
 
 from chat.models import ApiKey, Chat, Message, Outcome, Role, Run, Status, User
+
+if TYPE_CHECKING:
+    from django.test.client import _MonkeyPatchedWSGIResponse as Answer
 
 A_DETAIL = "The engine gave up."
 
@@ -36,10 +39,10 @@ def bring(run: Run, status: Status, answer: str = "Hello") -> None:
     message = add_message(run.chat, Role.ASSISTANT, answer) if status is Status.DONE else None
     code = "generation_failed" if status is Status.FAILED else ""
     outcome = Outcome(status, input_tokens=3, output_tokens=2, error_code=code, error_detail=code and A_DETAIL)
-    assert run.finish(claim.attempt, outcome, message and message.pk)
+    assert run.finish(claim.attempt, outcome, message.pk if message else None)
 
 
-def code_of(response: HttpResponse) -> str:
+def code_of(response: Answer) -> str:
     """The code of a problem; fails where the response is none."""
     assert response.headers["Content-Type"] == "application/problem+json", response.content
     problem = json.loads(response.content)

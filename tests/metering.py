@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -92,9 +91,9 @@ def _seen(monitor: Monitor, redis: Redis) -> list[str]:
     """The commands that clients sent to our databases, up to a mark that we set."""
     mark = uuid4().hex
     redis.echo(mark)
-    names = []
+    names: list[str] = []
     while True:
-        seen = monitor.next_command()
+        seen = monitor.next_command()  # type: ignore[no-untyped-call]
         if mark in seen["command"]:
             return names
         if seen["db"] in _databases() and seen["client_type"] != "lua":
@@ -102,4 +101,4 @@ def _seen(monitor: Monitor, redis: Redis) -> list[str]:
 
 
 def _databases() -> set[int]:
-    return {int(re.search(r"(\d*)$", url)[1] or 0) for url in (settings.BROKER_URL, settings.STREAMS_URL)}
+    return {int(url.rpartition("/")[2] or 0) for url in (settings.BROKER_URL, settings.STREAMS_URL)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from django.contrib import admin
@@ -10,8 +11,8 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from chat.models import ApiKey, Chat, Run, Status, User
-from scheduler.models import Model
+from chat.models import ApiKey, Chat, Role, Run, Status, User
+from scheduler.models import Model, Tier
 from tests.acts import add_message, bring, code_of
 
 NewRun = Callable[..., Run]
@@ -37,7 +38,7 @@ def grow(new_run: NewRun) -> Callable[[int], None]:
 @pytest.mark.parametrize("page", PAGES)
 def test_a_list_of_thirty_takes_as_many_queries_as_one_of_three(
     as_operator: Client, grow: Callable[[int], None], page: str
-):
+) -> None:
     def queries() -> int:
         with CaptureQueriesContext(connection) as captured:
             assert as_operator.get(f"/admin/{page}/").status_code == 200
@@ -53,14 +54,14 @@ def test_a_list_of_thirty_takes_as_many_queries_as_one_of_three(
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_no_list_shows_what_people_wrote(as_operator: Client, grow: Callable[[int], None], page: str):
+def test_no_list_shows_what_people_wrote(as_operator: Client, grow: Callable[[int], None], page: str) -> None:
     grow(1)
 
     assert SECRET_TEXT not in as_operator.get(f"/admin/{page}/").content.decode()
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_each_row_has_a_page(as_operator: Client, grow: Callable[[int], None], page: str):
+def test_each_row_has_a_page(as_operator: Client, grow: Callable[[int], None], page: str) -> None:
     grow(1)
     model = admin.site._registry[_model(page)].model
 
@@ -69,25 +70,25 @@ def test_each_row_has_a_page(as_operator: Client, grow: Callable[[int], None], p
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_each_list_can_be_searched(as_operator: Client, grow: Callable[[int], None], page: str):
+def test_each_list_can_be_searched(as_operator: Client, grow: Callable[[int], None], page: str) -> None:
     grow(1)
 
     assert as_operator.get(f"/admin/{page}/?q=x").status_code == 200
 
 
-def _model(page: str):
+def _model(page: str) -> type[Any]:
     return next(model for model in admin.site._registry if model._meta.label_lower == page.replace("/", "."))
 
 
 @pytest.mark.parametrize("query", ["status__exact=queued", "tier__slug__exact=free", "kind__exact=reply"])
-def test_runs_can_be_filtered(as_operator: Client, new_run: NewRun, query: str):
+def test_runs_can_be_filtered(as_operator: Client, new_run: NewRun, query: str) -> None:
     run = new_run()
 
     assert str(run.pk) in as_operator.get(f"/admin/chat/run/?{query}").content.decode()
     assert str(run.pk) not in as_operator.get("/admin/chat/run/?status__exact=done").content.decode()
 
 
-def test_runs_and_messages_cannot_be_written(as_operator: Client, new_run: NewRun):
+def test_runs_and_messages_cannot_be_written(as_operator: Client, new_run: NewRun) -> None:
     run = new_run()
 
     answer = as_operator.post(f"/admin/chat/run/{run.pk}/change/", {"status": "done"})
@@ -97,7 +98,7 @@ def test_runs_and_messages_cannot_be_written(as_operator: Client, new_run: NewRu
     assert as_operator.get("/admin/chat/message/add/").status_code == 403
 
 
-def test_a_key_can_be_revoked(as_operator: Client, alice: User):
+def test_a_key_can_be_revoked(as_operator: Client, alice: User) -> None:
     key, secret = ApiKey.objects.issue(alice, "laptop")
     client = Client(headers={"Authorization": f"Bearer {secret}"})
     assert client.get("/api/chats").status_code == 200
@@ -107,7 +108,7 @@ def test_a_key_can_be_revoked(as_operator: Client, alice: User):
     assert code_of(client.get("/api/chats")) == "not_authenticated"
 
 
-def test_a_keys_page_shows_neither_secret_nor_digest(as_operator: Client, alice: User):
+def test_a_keys_page_shows_neither_secret_nor_digest(as_operator: Client, alice: User) -> None:
     key, secret = ApiKey.objects.issue(alice, "laptop")
 
     page = as_operator.get(f"/admin/chat/apikey/{key.pk}/change/").content.decode()
@@ -117,7 +118,9 @@ def test_a_keys_page_shows_neither_secret_nor_digest(as_operator: Client, alice:
     assert key.digest not in page
 
 
-def test_an_operator_changes_a_users_tier_and_a_models_numbers(as_operator: Client, alice: User, pro, model: Model):
+def test_an_operator_changes_a_users_tier_and_a_models_numbers(
+    as_operator: Client, alice: User, pro: Tier, model: Model
+) -> None:
     page = f"/admin/chat/user/{alice.pk}/change/"
     form = {
         "username": "alice",
@@ -131,25 +134,25 @@ def test_an_operator_changes_a_users_tier_and_a_models_numbers(as_operator: Clie
     assert alice.tier == pro
 
     page = f"/admin/scheduler/model/{model.slug}/change/"
-    numbers = {"context_window": 999, "max_output_tokens": 9, "temperature": "0.5", "top_p": "1"}
-    form = {"name": "Other", "source": "/models", "tiers": ["pro"], "slug": "changed", **numbers}
+    form = {"name": "Other", "source": "/models", "tiers": "pro", "slug": "changed"}
+    form |= {"context_window": "999", "max_output_tokens": "9", "temperature": "0.5", "top_p": "1"}
     assert as_operator.post(page, form).status_code == 302
     found = Model.objects.get()
     assert (found.slug, found.context_window, list(found.tiers.all())) == (model.slug, 999, [pro])
 
 
-def test_nobody_else_gets_in(client: Client, alice: User):
+def test_nobody_else_gets_in(client: Client, alice: User) -> None:
     client.force_login(alice)
 
     assert client.get("/admin/chat/run/").status_code == 302
 
 
-def test_a_user_can_be_deleted_with_all_that_is_theirs(as_operator: Client, grow: Callable[[int], None]):
+def test_a_user_can_be_deleted_with_all_that_is_theirs(as_operator: Client, grow: Callable[[int], None]) -> None:
     grow(1)
     user = User.objects.get(username="user0")
     bring(
         user.chats.get().runs.create(
-            prompt=add_message(user.chats.get(), "user", "x"),
+            prompt=add_message(user.chats.get(), Role.USER, "x"),
             model=Model.objects.get(),
             tier=user.tier,
             input_tokens=1,

@@ -4,35 +4,38 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
 from django.conf import LazySettings
-from django.http import HttpResponse
 from django.test import Client
 from pytest_django import DjangoCaptureOnCommitCallbacks
 from redis import Redis
 
-from chat import services
+from chat import context, services
 from chat.models import Chat, Message, Role, Run, Status, User
 from inference.tokens import Tokenizer, Turn
 from scheduler.models import Model, Tier
 from scheduler.room import queue_name, room_key
 from tests.acts import add_message, bearing, code_of
 
+if TYPE_CHECKING:
+    from django.test.client import _MonkeyPatchedWSGIResponse as Answer
+
 NewRun = Callable[..., Run]
+Ask = Callable[..., "Answer"]
 
 
 @pytest.fixture
-def ask(as_alice: Client, chat: Chat, model: Model) -> Callable[..., Any]:
-    def post(content: Any = "What is the capital of France?", by: Client = as_alice, **more: Any) -> HttpResponse:
+def ask(as_alice: Client, chat: Chat, model: Model) -> Ask:
+    def post(content: Any = "What is the capital of France?", by: Client = as_alice, **more: Any) -> Answer:
         return by.post(f"/api/chats/{chat.pk}/messages", {"content": content, **more}, content_type="application/json")
 
     return post
 
 
-def test_a_question_is_stored_with_a_queued_run(ask, chat: Chat, model: Model, alice: User):
+def test_a_question_is_stored_with_a_queued_run(ask: Ask, chat: Chat, model: Model, alice: User) -> None:
     answer = ask("What is the capital of France?")
 
     assert answer.status_code == 202
@@ -48,14 +51,14 @@ def test_a_question_is_stored_with_a_queued_run(ask, chat: Chat, model: Model, a
     assert (run.chat, run.prompt, run.status, run.model, run.tier) == (chat, message, Status.QUEUED, model, alice.tier)
 
 
-def test_its_input_tokens_are_those_of_the_models_template(ask, model: Model):
+def test_its_input_tokens_are_those_of_the_models_template(ask: Ask, model: Model) -> None:
     ask("What is the capital of France?")
 
     ids = Tokenizer.load(model.source).encode_chat([Turn("user", "What is the capital of France?")])
     assert Run.objects.get().input_tokens == len(ids)
 
 
-def test_a_second_turns_input_contains_the_first(ask, new_run: NewRun):
+def test_a_second_turns_input_contains_the_first(ask: Ask, new_run: NewRun) -> None:
     first = new_run(Status.DONE, text="Hello, who are you?", answer="I am a model.")
 
     ask("And what can you do?")
@@ -66,7 +69,7 @@ def test_a_second_turns_input_contains_the_first(ask, new_run: NewRun):
     assert second.input_tokens > len(alone) + first.input_tokens
 
 
-def test_the_chat_moves_to_the_front(ask, chat: Chat, alice: User):
+def test_the_chat_moves_to_the_front(ask: Ask, chat: Chat, alice: User) -> None:
     newer = Chat.objects.create(owner=alice)
 
     ask()
@@ -74,7 +77,7 @@ def test_the_chat_moves_to_the_front(ask, chat: Chat, alice: User):
     assert [row.pk for row in Chat.objects.order_by("-updated_at")] == [chat.pk, newer.pk]
 
 
-def test_content_is_stored_as_it_came(ask):
+def test_content_is_stored_as_it_came(ask: Ask) -> None:
     content = "  سلام\n👩‍👩‍👧 e\u0301 \u200f<|im_end|>\t "
 
     assert ask(content).status_code == 202
@@ -83,8 +86,8 @@ def test_content_is_stored_as_it_came(ask):
 
 
 def test_the_run_is_sent_to_its_tiers_queue_after_the_commit(
-    ask, model: Model, broker: Redis, django_capture_on_commit_callbacks: DjangoCaptureOnCommitCallbacks
-):
+    ask: Ask, model: Model, broker: Redis, django_capture_on_commit_callbacks: DjangoCaptureOnCommitCallbacks
+) -> None:
     with django_capture_on_commit_callbacks() as after_commit:
         ask()
     queue = queue_name(model.slug, "free")
@@ -95,18 +98,18 @@ def test_the_run_is_sent_to_its_tiers_queue_after_the_commit(
 
     run = Run.objects.get()
     assert run.released_at
-    sent = json.loads(broker.lindex(queue, 0))
+    sent = json.loads(broker.lindex(queue, 0) or "")
     assert sent["headers"]["task"] == "chat.tasks.generate"
     assert sent["headers"]["argsrepr"] == repr([str(run.pk)])
 
 
 def test_with_the_queue_full_the_run_waits_in_its_room(
-    ask,
+    ask: Ask,
     model: Model,
     broker: Redis,
     settings: LazySettings,
     django_capture_on_commit_callbacks: DjangoCaptureOnCommitCallbacks,
-):
+) -> None:
     settings.DISPATCH_LOOKAHEAD = 0
 
     with django_capture_on_commit_callbacks(execute=True):
@@ -119,8 +122,11 @@ def test_with_the_queue_full_the_run_waits_in_its_room(
 
 
 def test_with_the_broker_down_the_run_is_stored_and_stays_queued(
-    ask, settings: LazySettings, django_capture_on_commit_callbacks: DjangoCaptureOnCommitCallbacks, caplog
-):
+    ask: Ask,
+    settings: LazySettings,
+    django_capture_on_commit_callbacks: DjangoCaptureOnCommitCallbacks,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     settings.BROKER_URL = "redis://127.0.0.1:1/0"
 
     with django_capture_on_commit_callbacks(execute=True):
@@ -156,7 +162,9 @@ def test_with_the_broker_down_the_run_is_stored_and_stays_queued(
         ("content", "body_not_object"),
     ],
 )
-def test_what_cannot_be_asked_is_refused_by_name(as_alice: Client, chat: Chat, model: Model, body: Any, code: str):
+def test_what_cannot_be_asked_is_refused_by_name(
+    as_alice: Client, chat: Chat, model: Model, body: Any, code: str
+) -> None:
     answer = as_alice.post(f"/api/chats/{chat.pk}/messages", json.dumps(body), content_type="application/json")
 
     assert (answer.status_code, code_of(answer)) == (400, code)
@@ -166,20 +174,20 @@ def test_what_cannot_be_asked_is_refused_by_name(as_alice: Client, chat: Chat, m
 @pytest.mark.parametrize(
     "body", [b"", b"{", b'{"content": NaN}', b"\xff\xfe", b"[" * 200_000, b'{"content": ' + b"9" * 10_000 + b"}"]
 )
-def test_a_body_that_is_no_json_is_refused(as_alice: Client, chat: Chat, body: bytes):
+def test_a_body_that_is_no_json_is_refused(as_alice: Client, chat: Chat, body: bytes) -> None:
     answer = as_alice.generic("POST", f"/api/chats/{chat.pk}/messages", body, content_type="application/json")
 
     assert answer.status_code == 400
     assert code_of(answer) in {"body_not_json", "content_missing"}
 
 
-def test_a_body_of_another_kind_is_refused(as_alice: Client, chat: Chat):
+def test_a_body_of_another_kind_is_refused(as_alice: Client, chat: Chat) -> None:
     answer = as_alice.post(f"/api/chats/{chat.pk}/messages", {"content": "Hi"})
 
     assert (answer.status_code, code_of(answer)) == (415, "media_type_unsupported")
 
 
-def test_content_is_measured_in_bytes_before_it_is_tokenised(ask, settings: LazySettings, model: Model):
+def test_content_is_measured_in_bytes_before_it_is_tokenised(ask: Ask, settings: LazySettings, model: Model) -> None:
     settings.MAX_CONTENT_BYTES = 20
     Model.objects.update(source="/nowhere")  # tokenising would fail
 
@@ -189,13 +197,17 @@ def test_content_is_measured_in_bytes_before_it_is_tokenised(ask, settings: Lazy
     assert (answer.json()["size_bytes"], answer.json()["max_bytes"]) == (26, 20)
 
 
-def test_content_of_exactly_the_most_bytes_is_taken_however_json_spells_it(ask, settings: LazySettings, model: Model):
+def test_content_of_exactly_the_most_bytes_is_taken_however_json_spells_it(
+    ask: Ask, settings: LazySettings, model: Model
+) -> None:
     settings.MAX_CONTENT_BYTES = 600
 
     assert ask("\x01" * 600).status_code == 202
 
 
-def test_a_body_longer_than_any_valid_one_is_refused_unread(as_alice: Client, chat: Chat, settings: LazySettings):
+def test_a_body_longer_than_any_valid_one_is_refused_unread(
+    as_alice: Client, chat: Chat, settings: LazySettings
+) -> None:
     body = b'{"content": "Hi", "x": "' + b"x" * settings.DATA_UPLOAD_MAX_MEMORY_SIZE + b'"}'
 
     answer = as_alice.generic("POST", f"/api/chats/{chat.pk}/messages", body, content_type="application/json")
@@ -203,7 +215,7 @@ def test_a_body_longer_than_any_valid_one_is_refused_unread(as_alice: Client, ch
     assert (answer.status_code, code_of(answer)) == (413, "body_too_large")
 
 
-def test_a_prompt_longer_than_the_window_is_refused_with_the_numbers(ask, model: Model):
+def test_a_prompt_longer_than_the_window_is_refused_with_the_numbers(ask: Ask, model: Model) -> None:
     Model.objects.update(context_window=40)
 
     answer = ask("word " * 100)
@@ -213,7 +225,7 @@ def test_a_prompt_longer_than_the_window_is_refused_with_the_numbers(ask, model:
     assert answer.json()["input_tokens"] > 100
 
 
-def test_a_prompt_may_fill_the_window_up_to_one_token(ask, model: Model):
+def test_a_prompt_may_fill_the_window_up_to_one_token(ask: Ask, model: Model) -> None:
     ids = Tokenizer.load(model.source).encode_chat([Turn("user", "Hi")])
     Model.objects.update(context_window=len(ids))
     assert code_of(ask("Hi")) == "prompt_too_long"
@@ -229,8 +241,8 @@ def test_a_prompt_may_fill_the_window_up_to_one_token(ask, model: Model):
     [((50, 70), None, 50), ((70, 50), None, 50), ((50, 70), 10, 10), ((50, 70), 60, 50), ((50, 70), 10**30, 50)],
 )
 def test_the_output_cap_is_the_smallest_of_tier_model_and_wish(
-    ask, caps: tuple[int, int], wanted: int | None, granted: int
-):
+    ask: Ask, caps: tuple[int, int], wanted: int | None, granted: int
+) -> None:
     Tier.objects.update(max_output_tokens=caps[0])
     Model.objects.update(max_output_tokens=caps[1])
 
@@ -239,7 +251,7 @@ def test_the_output_cap_is_the_smallest_of_tier_model_and_wish(
     assert Run.objects.get().max_output_tokens == granted
 
 
-def test_a_model_that_the_tier_may_not_use_is_unknown(ask, model: Model, pro: Tier):
+def test_a_model_that_the_tier_may_not_use_is_unknown(ask: Ask, model: Model, pro: Tier) -> None:
     dear = Model.objects.create(slug="dear", name="Dear", source=model.source, context_window=2048)
     dear.tiers.set([pro])
 
@@ -251,14 +263,14 @@ def test_a_model_that_the_tier_may_not_use_is_unknown(ask, model: Model, pro: Ti
     assert Run.objects.get().tier == pro
 
 
-def test_a_model_that_is_switched_off_is_unknown(ask, model: Model):
+def test_a_model_that_is_switched_off_is_unknown(ask: Ask, model: Model) -> None:
     Model.objects.update(is_active=False)
 
     assert code_of(ask()) == "model_unknown"
     assert code_of(ask(model=model.slug)) == "model_unknown"
 
 
-def test_a_model_whose_files_are_broken_is_unusable(ask, model: Model):
+def test_a_model_whose_files_are_broken_is_unusable(ask: Ask, model: Model) -> None:
     Model.objects.update(source="/nowhere")
 
     answer = ask()
@@ -268,7 +280,7 @@ def test_a_model_whose_files_are_broken_is_unusable(ask, model: Model):
 
 
 @pytest.mark.parametrize("status", [Status.QUEUED, Status.STREAMING])
-def test_a_chat_that_is_being_answered_is_busy(ask, new_run: NewRun, status: Status):
+def test_a_chat_that_is_being_answered_is_busy(ask: Ask, new_run: NewRun, status: Status) -> None:
     live = new_run(status)
 
     answer = ask()
@@ -279,13 +291,13 @@ def test_a_chat_that_is_being_answered_is_busy(ask, new_run: NewRun, status: Sta
 
 
 @pytest.mark.parametrize("status", [Status.DONE, Status.CANCELLED, Status.FAILED])
-def test_a_chat_whose_run_has_ended_takes_the_next_question(ask, new_run: NewRun, status: Status):
+def test_a_chat_whose_run_has_ended_takes_the_next_question(ask: Ask, new_run: NewRun, status: Status) -> None:
     new_run(status)
 
     assert ask().status_code == 202
 
 
-def test_as_many_live_runs_as_the_tier_allows_are_too_many(ask, new_run: NewRun, alice: User, free: Tier):
+def test_as_many_live_runs_as_the_tier_allows_are_too_many(ask: Ask, new_run: NewRun, alice: User, free: Tier) -> None:
     for _ in range(free.concurrency):
         new_run(in_chat=Chat.objects.create(owner=alice))
 
@@ -296,7 +308,9 @@ def test_as_many_live_runs_as_the_tier_allows_are_too_many(ask, new_run: NewRun,
     assert answer.json()["limit"] == free.concurrency
 
 
-def test_runs_of_others_and_runs_that_ended_do_not_count(ask, new_run: NewRun, bob: User, alice: User, free: Tier):
+def test_runs_of_others_and_runs_that_ended_do_not_count(
+    ask: Ask, new_run: NewRun, bob: User, alice: User, free: Tier
+) -> None:
     for _ in range(free.concurrency):
         new_run(in_chat=Chat.objects.create(owner=bob))
         new_run(Status.DONE, in_chat=Chat.objects.create(owner=alice))
@@ -305,27 +319,28 @@ def test_runs_of_others_and_runs_that_ended_do_not_count(ask, new_run: NewRun, b
 
 
 def test_an_answer_that_lands_while_the_history_is_tokenised_is_counted_in(
-    ask, chat: Chat, monkeypatch: pytest.MonkeyPatch
-):
+    ask: Ask, chat: Chat, monkeypatch: pytest.MonkeyPatch
+) -> None:
     add_message(chat, Role.USER, "Hello")
-    tokenise, landed = services.context.for_question, []
+    tokenise = context.for_question
+    landed: list[Message] = []
 
-    def slowly(*args: Any) -> services.context.Prompt:
+    def slowly(*args: Any) -> context.Prompt:
         prompt = tokenise(*args)
         if not landed:
             landed.append(add_message(chat, Role.ASSISTANT, "Hello yourself"))
         return prompt
 
-    monkeypatch.setattr(services.context, "for_question", slowly)
+    monkeypatch.setattr(context, "for_question", slowly)
 
     assert ask().status_code == 202
 
     run = Run.objects.get()
     assert run.prompt.position == 3
-    assert run.input_tokens == len(services.context.for_run(run).ids)
+    assert run.input_tokens == len(context.for_run(run).ids)
 
 
-def test_what_somebody_else_owns_is_not_found(ask, as_bob: Client):
+def test_what_somebody_else_owns_is_not_found(ask: Ask, as_bob: Client) -> None:
     answer = ask(by=as_bob)
 
     assert (answer.status_code, code_of(answer)) == (404, "not_found")
@@ -333,19 +348,19 @@ def test_what_somebody_else_owns_is_not_found(ask, as_bob: Client):
 
 
 @pytest.mark.parametrize("name", [str(uuid4()), "7", "x" * 36, "00000000-0000-0000-0000-00000000000"])
-def test_an_unknown_or_malformed_id_is_not_found(as_alice: Client, name: str):
+def test_an_unknown_or_malformed_id_is_not_found(as_alice: Client, name: str) -> None:
     answer = as_alice.post(f"/api/chats/{name}/messages", {"content": "Hi"}, content_type="application/json")
 
     assert (answer.status_code, code_of(answer)) == (404, "not_found")
 
 
-def test_without_a_credential_nothing_is_asked(ask, client: Client):
+def test_without_a_credential_nothing_is_asked(ask: Ask, client: Client) -> None:
     answer = ask(by=client)
 
     assert (answer.status_code, code_of(answer)) == (401, "not_authenticated")
 
 
-def test_a_key_of_somebody_who_was_shut_out_opens_nothing(ask, alice: User):
+def test_a_key_of_somebody_who_was_shut_out_opens_nothing(ask: Ask, alice: User) -> None:
     client = bearing(alice)
     User.objects.update(is_active=False)
 

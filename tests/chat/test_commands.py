@@ -28,10 +28,11 @@ def prepare(folder: Path, name: str = "small") -> dict[str, str]:
     out = io.StringIO()
     call_command("prepare", "--model-path", str(folder), "--model-name", name, stdout=out)
     (line,) = out.getvalue().splitlines()
-    return json.loads(line)
+    said: dict[str, str] = json.loads(line)
+    return said
 
 
-def test_apikey_prints_a_secret_that_opens_and_nothing_else(alice: User):
+def test_apikey_prints_a_secret_that_opens_and_nothing_else(alice: User) -> None:
     out, notes = io.StringIO(), io.StringIO()
 
     call_command("apikey", "alice", "--name", "laptop", stdout=out, stderr=notes)
@@ -44,14 +45,14 @@ def test_apikey_prints_a_secret_that_opens_and_nothing_else(alice: User):
 
 
 @pytest.mark.parametrize("name", ["nobody", ""])
-def test_apikey_for_nobody_is_one_line(name: str):
+def test_apikey_for_nobody_is_one_line(name: str) -> None:
     with pytest.raises(CommandError, match=r"\AThere is no active user called .*\.\Z") as refusal:
         call_command("apikey", name)
 
     assert refusal.value.returncode == 1
 
 
-def test_prepare_registers_the_model_for_all_tiers(folder: Path, free: Tier, pro: Tier):
+def test_prepare_registers_the_model_for_all_tiers(folder: Path, free: Tier, pro: Tier) -> None:
     prepare(folder)
 
     model = Model.objects.get()
@@ -60,7 +61,7 @@ def test_prepare_registers_the_model_for_all_tiers(folder: Path, free: Tier, pro
     assert set(model.tiers.all()) == set(Tier.objects.all()) >= {free, pro}
 
 
-def test_prepare_makes_an_account_that_gets_into_the_admin(folder: Path, client: Client):
+def test_prepare_makes_an_account_that_gets_into_the_admin(folder: Path, client: Client) -> None:
     said = prepare(folder)
 
     assert said["demo_user"] == "demo"
@@ -69,7 +70,7 @@ def test_prepare_makes_an_account_that_gets_into_the_admin(folder: Path, client:
     assert client.get("/admin/").status_code == 200
 
 
-def test_prepare_again_tells_no_password_and_keeps_what_was_changed(folder: Path, free: Tier):
+def test_prepare_again_tells_no_password_and_keeps_what_was_changed(folder: Path, free: Tier) -> None:
     prepare(folder)
     Model.objects.update(temperature="0.5", system_prompt="Be kind.", name="Mine")
     Model.objects.get().tiers.set([free])
@@ -83,7 +84,7 @@ def test_prepare_again_tells_no_password_and_keeps_what_was_changed(folder: Path
     assert User.objects.get().password == password
 
 
-def test_prepare_with_another_model_switches_the_one_before_off(folder: Path):
+def test_prepare_with_another_model_switches_the_one_before_off(folder: Path) -> None:
     prepare(folder, "small")
     prepare(folder, "other")
 
@@ -93,7 +94,7 @@ def test_prepare_with_another_model_switches_the_one_before_off(folder: Path):
     ]
 
 
-def test_prepare_follows_a_folder_that_moved(folder: Path):
+def test_prepare_follows_a_folder_that_moved(folder: Path) -> None:
     prepare(folder)
     (folder / "config.json").write_text('{"text_config": {"max_position_embeddings": 512}}')
     moved = folder.rename(folder.with_name("moved"))
@@ -104,7 +105,7 @@ def test_prepare_follows_a_folder_that_moved(folder: Path):
     assert (model.source, model.context_window) == (str(moved), 512)
 
 
-def test_prepare_takes_the_temperature_that_the_makers_advise(folder: Path):
+def test_prepare_takes_the_temperature_that_the_makers_advise(folder: Path) -> None:
     (folder / "generation_config.json").write_text('{"temperature": 0.6}')
 
     prepare(folder)
@@ -113,7 +114,7 @@ def test_prepare_takes_the_temperature_that_the_makers_advise(folder: Path):
 
 
 @pytest.mark.parametrize("config", ["{", "{}", '{"max_position_embeddings": null}'])
-def test_prepare_with_a_broken_folder_is_one_line_and_changes_nothing(folder: Path, config: str):
+def test_prepare_with_a_broken_folder_is_one_line_and_changes_nothing(folder: Path, config: str) -> None:
     (folder / "config.json").write_text(config)
 
     with pytest.raises(CommandError, match=r"\A.*config\.json.*\Z"):

@@ -42,7 +42,9 @@ def ids(model: Model, *turns: tuple[str, str]) -> list[int]:
     return Tokenizer.load(model.source).encode_chat([Turn(role, content) for role, content in turns])
 
 
-def test_the_worker_gets_the_tokens_that_the_web_counted(new_run: NewRun, alice: User, chat: Chat, model: Model):
+def test_the_worker_gets_the_tokens_that_the_web_counted(
+    new_run: NewRun, alice: User, chat: Chat, model: Model
+) -> None:
     new_run(Status.DONE, text="سلام 👋🏽", answer="e\u0301 <|im_start|>")
     new_run(Status.FAILED, text="Lost")
 
@@ -55,21 +57,21 @@ def test_the_worker_gets_the_tokens_that_the_web_counted(new_run: NewRun, alice:
     )
 
 
-def test_what_came_after_the_question_is_not_in_its_prompt(new_run: NewRun, chat: Chat, model: Model):
+def test_what_came_after_the_question_is_not_in_its_prompt(new_run: NewRun, chat: Chat, model: Model) -> None:
     run = new_run(Status.DONE, text="First")
     add_message(chat, Role.USER, "Later")
 
     assert context.for_run(run).ids == ids(model, ("user", "First"))
 
 
-def test_other_chats_are_not_in_it(new_run: NewRun, alice: User, model: Model):
+def test_other_chats_are_not_in_it(new_run: NewRun, alice: User, model: Model) -> None:
     new_run(Status.DONE, in_chat=Chat.objects.create(owner=alice), text="Elsewhere")
     here = Chat.objects.create(owner=alice)
 
     assert context.for_question(here, model, "Hi").ids == ids(model, ("user", "Hi"))
 
 
-def test_the_models_system_prompt_comes_first(chat: Chat, model: Model):
+def test_the_models_system_prompt_comes_first(chat: Chat, model: Model) -> None:
     model.system_prompt = "Speak like a pirate."
 
     prompt = context.for_question(chat, model, "Hi")
@@ -77,7 +79,9 @@ def test_the_models_system_prompt_comes_first(chat: Chat, model: Model):
     assert prompt.ids == ids(model, ("system", "Speak like a pirate."), ("user", "Hi"))
 
 
-def test_questions_without_an_answer_are_asked_together_with_the_next(new_run: NewRun, chat: Chat, strict: Model):
+def test_questions_without_an_answer_are_asked_together_with_the_next(
+    new_run: NewRun, chat: Chat, strict: Model
+) -> None:
     new_run(Status.FAILED, text="First")
     new_run(Status.CANCELLED, text="Second")
 
@@ -87,14 +91,14 @@ def test_questions_without_an_answer_are_asked_together_with_the_next(new_run: N
     assert prompt.position == 3
 
 
-def test_roles_alternate_through_a_whole_chat(new_run: NewRun, chat: Chat, strict: Model):
+def test_roles_alternate_through_a_whole_chat(new_run: NewRun, chat: Chat, strict: Model) -> None:
     for status in (Status.DONE, Status.FAILED, Status.DONE, Status.FAILED, Status.FAILED):
         new_run(status)
 
     assert context.for_question(chat, strict, "And now?").position == 8
 
 
-def test_content_that_spells_a_token_of_the_template_stays_text(chat: Chat, model: Model):
+def test_content_that_spells_a_token_of_the_template_stays_text(chat: Chat, model: Model) -> None:
     eos_ids = Tokenizer.load(model.source).eos_ids
     plain = context.for_question(chat, model, "Hi").ids
 

@@ -56,11 +56,11 @@ def plan(rows: QuerySet[Any]) -> str:
     return found
 
 
-def test_chats_by_recency(alice: User):
+def test_chats_by_recency(alice: User) -> None:
     assert "chat_by_recency" in plan(Chat.objects.visible_to(alice).order_by("-updated_at", "-id")[:51])
 
 
-def test_chats_by_recency_from_a_cursor_on(alice: User):
+def test_chats_by_recency_from_a_cursor_on(alice: User) -> None:
     last = Chat.objects.visible_to(alice).order_by("-updated_at")[100]
     behind = Q(updated_at__lt=last.updated_at) | Q(id__lt=last.pk)
     rows = Chat.objects.visible_to(alice).filter(behind, updated_at__lte=last.updated_at)
@@ -68,21 +68,21 @@ def test_chats_by_recency_from_a_cursor_on(alice: User):
     assert "updated_at <=" in plan(rows.order_by("-updated_at", "-id")[:51]).split("Filter")[0]
 
 
-def test_messages_of_a_chat_from_the_newest_back(chat: Chat):
+def test_messages_of_a_chat_from_the_newest_back(chat: Chat) -> None:
     assert "one_message_a_position" in plan(chat.messages.filter(position__lt=500).order_by("-position")[:51])
 
 
-def test_the_live_runs():
+def test_the_live_runs() -> None:
     assert "run_live" in plan(Run.objects.live().order_by())
 
 
-def test_the_live_reply_of_each_chat_in_a_list(alice: User):
+def test_the_live_reply_of_each_chat_in_a_list(alice: User) -> None:
     rows = Chat.objects.visible_to(alice).with_live_run().order_by("-updated_at", "-id")[:51]
 
     assert re.search("one_live_reply_a_chat|run_by_chat", plan(rows))  # the first in chats of many runs
 
 
-def test_the_runs_of_a_page_of_messages():
+def test_the_runs_of_a_page_of_messages() -> None:
     ids = list(Message.objects.values_list("pk", flat=True)[:50])
 
     found = plan(Run.objects.filter(Q(prompt__in=ids) | Q(answer__in=ids)).order_by())

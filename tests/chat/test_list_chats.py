@@ -26,7 +26,7 @@ def titles(client: Client, address: str) -> list[list[str]]:
     return found
 
 
-def test_the_most_recently_active_comes_first(as_alice: Client, alice: User):
+def test_the_most_recently_active_comes_first(as_alice: Client, alice: User) -> None:
     start = datetime(2026, 1, 1, tzinfo=UTC)
     for number in range(5):
         Chat.objects.create(owner=alice, title=str(number), updated_at=start + timedelta(minutes=number * 7 % 5))
@@ -34,7 +34,7 @@ def test_the_most_recently_active_comes_first(as_alice: Client, alice: User):
     assert titles(as_alice, "/api/chats?limit=2") == [["2", "4"], ["1", "3"], ["0"]]
 
 
-def test_chats_of_one_moment_are_neither_lost_nor_repeated(as_alice: Client, alice: User):
+def test_chats_of_one_moment_are_neither_lost_nor_repeated(as_alice: Client, alice: User) -> None:
     moment = timezone.now()
     for number in range(7):
         Chat.objects.create(owner=alice, title=str(number), updated_at=moment)
@@ -44,11 +44,11 @@ def test_chats_of_one_moment_are_neither_lost_nor_repeated(as_alice: Client, ali
     assert [title for page in found for title in page] == ["6", "5", "4", "3", "2", "1", "0"]
 
 
-def test_somebody_elses_are_not_listed(as_bob: Client, chat: Chat):
+def test_somebody_elses_are_not_listed(as_bob: Client, chat: Chat) -> None:
     assert as_bob.get("/api/chats").json() == {"results": [], "next": None}
 
 
-def test_a_chat_tells_its_live_run(as_alice: Client, chat: Chat, new_run: NewRun):
+def test_a_chat_tells_its_live_run(as_alice: Client, chat: Chat, new_run: NewRun) -> None:
     new_run(Status.DONE)
     assert as_alice.get(f"/api/chats/{chat.pk}").json()["live_run_id"] is None
 
@@ -61,13 +61,13 @@ def test_a_chat_tells_its_live_run(as_alice: Client, chat: Chat, new_run: NewRun
 @pytest.mark.parametrize(
     "cursor", ["x", "1", "1-x", "-", "9" * 40 + "-" + "0" * 32, "1-" + "0" * 31, "nan-" + "0" * 32]
 )
-def test_a_cursor_that_is_none_of_ours_is_refused(as_alice: Client, cursor: str):
+def test_a_cursor_that_is_none_of_ours_is_refused(as_alice: Client, cursor: str) -> None:
     answer = as_alice.get(f"/api/chats?cursor={cursor}")
 
     assert (answer.status_code, code_of(answer)) == (400, "cursor_invalid")
 
 
-def test_a_chat_of_somebody_else_is_not_found(as_bob: Client, chat: Chat):
+def test_a_chat_of_somebody_else_is_not_found(as_bob: Client, chat: Chat) -> None:
     answer = as_bob.get(f"/api/chats/{chat.pk}")
 
     assert (answer.status_code, code_of(answer)) == (404, "not_found")

@@ -41,7 +41,7 @@ def asking(client: Client, chat: Chat) -> Callable[[], int]:
     return act
 
 
-def test_two_questions_in_one_chat_at_once_make_one_run(alice: User, model: Model):
+def test_two_questions_in_one_chat_at_once_make_one_run(alice: User, model: Model) -> None:
     clients = [bearing(alice) for _ in range(2)]
 
     for _ in range(ROUNDS):
@@ -51,7 +51,9 @@ def test_two_questions_in_one_chat_at_once_make_one_run(alice: User, model: Mode
         Run.objects.all().delete()
 
 
-def test_questions_in_many_chats_at_once_make_as_many_runs_as_the_tier_allows(alice: User, model: Model, free: Tier):
+def test_questions_in_many_chats_at_once_make_as_many_runs_as_the_tier_allows(
+    alice: User, model: Model, free: Tier
+) -> None:
     clients = [bearing(alice) for _ in range(6)]
 
     for _ in range(ROUNDS):
@@ -61,7 +63,7 @@ def test_questions_in_many_chats_at_once_make_as_many_runs_as_the_tier_allows(al
         Message.objects.all().delete()
 
 
-def test_more_requests_than_the_pool_has_connections_wait_for_one(alice: User, model: Model):
+def test_more_requests_than_the_pool_has_connections_wait_for_one(alice: User, model: Model) -> None:
     most = connection.settings_dict["OPTIONS"]["pool"]["max_size"]
     clients = [bearing(alice) for _ in range(3 * most)]
     chat = Chat.objects.create(owner=alice)
@@ -72,9 +74,9 @@ def test_more_requests_than_the_pool_has_connections_wait_for_one(alice: User, m
     assert at_once([reading(client) for client in clients]) == [200] * len(clients)
 
 
-def test_a_pool_that_stays_empty_is_told_to_try_again(alice: User, monkeypatch: pytest.MonkeyPatch):
+def test_a_pool_that_stays_empty_is_told_to_try_again(alice: User, monkeypatch: pytest.MonkeyPatch) -> None:
     client = bearing(alice)
-    pool = connection.pool
+    pool = connection.pool  # type: ignore[attr-defined]  # Postgres has one
     monkeypatch.setattr(pool, "timeout", 0.1)
     taken = [pool.getconn(timeout=5) for _ in range(pool.max_size - 1)]  # this thread has the last one
     try:

@@ -15,7 +15,7 @@ from tests.acts import A_DETAIL, code_of
 NewRun = Callable[..., Run]
 
 
-def test_a_queued_run_shows_what_is_known(as_alice: Client, new_run: NewRun):
+def test_a_queued_run_shows_what_is_known(as_alice: Client, new_run: NewRun) -> None:
     run = new_run()
 
     shown = as_alice.get(f"/api/runs/{run.pk}").json()
@@ -45,7 +45,7 @@ def test_a_queued_run_shows_what_is_known(as_alice: Client, new_run: NewRun):
     }
 
 
-def test_a_finished_run_shows_its_counts_and_times(as_alice: Client, new_run: NewRun):
+def test_a_finished_run_shows_its_counts_and_times(as_alice: Client, new_run: NewRun) -> None:
     run = new_run(Status.DONE)
 
     shown = as_alice.get(f"/api/runs/{run.pk}").json()
@@ -54,27 +54,29 @@ def test_a_finished_run_shows_its_counts_and_times(as_alice: Client, new_run: Ne
     assert shown["created_at"] <= shown["started_at"] <= shown["finished_at"]
 
 
-def test_a_failed_run_says_why(as_alice: Client, new_run: NewRun):
+def test_a_failed_run_says_why(as_alice: Client, new_run: NewRun) -> None:
     run = new_run(Status.FAILED)
 
     assert as_alice.get(f"/api/runs/{run.pk}").json()["error"] == {"code": "generation_failed", "detail": A_DETAIL}
 
 
-def test_it_takes_two_queries(as_alice: Client, new_run: NewRun, django_assert_num_queries: DjangoAssertNumQueries):
+def test_it_takes_two_queries(
+    as_alice: Client, new_run: NewRun, django_assert_num_queries: DjangoAssertNumQueries
+) -> None:
     run = new_run(Status.DONE)
 
     with django_assert_num_queries(2):
         as_alice.get(f"/api/runs/{run.pk}")
 
 
-def test_somebody_elses_run_is_not_found(as_bob: Client, new_run: NewRun):
+def test_somebody_elses_run_is_not_found(as_bob: Client, new_run: NewRun) -> None:
     answer = as_bob.get(f"/api/runs/{new_run().pk}")
 
     assert (answer.status_code, code_of(answer)) == (404, "not_found")
 
 
 @pytest.mark.parametrize("name", [str(uuid4()), "7", "nil"])
-def test_an_unknown_or_malformed_id_is_not_found(as_alice: Client, name: str):
+def test_an_unknown_or_malformed_id_is_not_found(as_alice: Client, name: str) -> None:
     answer = as_alice.get(f"/api/runs/{name}")
 
     assert (answer.status_code, code_of(answer)) == (404, "not_found")

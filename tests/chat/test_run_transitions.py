@@ -11,7 +11,7 @@ from django.db import IntegrityError, transaction
 from django.db.models import F
 from django.db.models.functions import Now
 
-from chat.models import TRANSITIONS, Chat, Outcome, Role, Run, RunTaken, Status
+from chat.models import TRANSITIONS, Chat, Outcome, Role, Run, RunTaken, Status, User
 from tests.acts import add_message
 
 NewRun = Callable[..., Run]
@@ -33,7 +33,9 @@ def columns(run: Run, status: Status) -> dict[str, object]:
 
 
 @pytest.mark.parametrize(("before", "after"), PAIRS, ids=[f"{a}-{b}" for a, b in PAIRS])
-def test_the_database_allows_exactly_the_transitions_in_the_table(new_run: NewRun, before: Status, after: Status):
+def test_the_database_allows_exactly_the_transitions_in_the_table(
+    new_run: NewRun, before: Status, after: Status
+) -> None:
     run = new_run(before)
     rows = Run.objects.filter(pk=run.pk)
 
@@ -45,7 +47,7 @@ def test_the_database_allows_exactly_the_transitions_in_the_table(new_run: NewRu
         assert rows.get().status == before
 
 
-def test_a_cancelled_run_cannot_be_done(new_run: NewRun):
+def test_a_cancelled_run_cannot_be_done(new_run: NewRun) -> None:
     run = new_run(Status.STREAMING)
     assert run.finish(1, Outcome(Status.CANCELLED), None)
 
@@ -54,7 +56,7 @@ def test_a_cancelled_run_cannot_be_done(new_run: NewRun):
     assert Run.objects.get(pk=run.pk).status == Status.CANCELLED
 
 
-def test_an_older_attempt_cannot_finish(new_run: NewRun):
+def test_an_older_attempt_cannot_finish(new_run: NewRun) -> None:
     run = new_run(Status.STREAMING)
     Run.objects.filter(pk=run.pk).update(lease_until=Now() - timedelta(seconds=1))
     assert Run.objects.claim(run.pk, "another", timedelta(minutes=1)).attempt == 2
@@ -62,21 +64,21 @@ def test_an_older_attempt_cannot_finish(new_run: NewRun):
     assert not run.finish(1, Outcome(Status.FAILED), None)
 
 
-def test_a_run_whose_lease_holds_cannot_be_claimed(new_run: NewRun):
+def test_a_run_whose_lease_holds_cannot_be_claimed(new_run: NewRun) -> None:
     run = new_run(Status.STREAMING)
 
     with pytest.raises(RunTaken):
         Run.objects.claim(run.pk, "another", timedelta(minutes=1))
 
 
-def test_a_run_cannot_be_done_without_an_answer(new_run: NewRun):
+def test_a_run_cannot_be_done_without_an_answer(new_run: NewRun) -> None:
     run = new_run(Status.STREAMING)
 
     with pytest.raises(IntegrityError, match="run_done_has_answer"), transaction.atomic():
         run.finish(1, Outcome(Status.DONE), None)
 
 
-def test_two_runs_cannot_have_one_answer(new_run: NewRun, alice):
+def test_two_runs_cannot_have_one_answer(new_run: NewRun, alice: User) -> None:
     done = new_run(Status.DONE)
     other = new_run(Status.STREAMING, in_chat=Chat.objects.create(owner=alice))
 
@@ -84,7 +86,7 @@ def test_two_runs_cannot_have_one_answer(new_run: NewRun, alice):
         other.finish(1, Outcome(Status.DONE), done.answer_id)
 
 
-def test_a_chat_cannot_have_two_live_replies(new_run: NewRun):
+def test_a_chat_cannot_have_two_live_replies(new_run: NewRun) -> None:
     new_run(Status.QUEUED)
 
     with pytest.raises(IntegrityError, match="one_live_reply_a_chat"), transaction.atomic():

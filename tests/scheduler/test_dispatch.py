@@ -52,7 +52,9 @@ def queued(redis: Redis, name: str) -> list[UUID]:
     return [UUID(json.loads(message)["headers"]["id"]) for message in reversed(messages)]
 
 
-def test_a_run_that_is_admitted_is_sent_while_the_queue_is_shallow(dispatcher: Dispatcher, redis: Redis, name: str):
+def test_a_run_that_is_admitted_is_sent_while_the_queue_is_shallow(
+    dispatcher: Dispatcher, redis: Redis, name: str
+) -> None:
     runs = [uuid7() for _ in range(4)]
 
     sent = [dispatcher.admit(run_id, name, "free") for run_id in runs]
@@ -61,7 +63,7 @@ def test_a_run_that_is_admitted_is_sent_while_the_queue_is_shallow(dispatcher: D
     assert queued(redis, name) == runs[:LOOKAHEAD]
 
 
-def test_a_worker_that_takes_a_run_makes_room_for_the_next(dispatcher: Dispatcher, redis: Redis, name: str):
+def test_a_worker_that_takes_a_run_makes_room_for_the_next(dispatcher: Dispatcher, redis: Redis, name: str) -> None:
     runs = [uuid7() for _ in range(4)]
     for run_id in runs:
         dispatcher.admit(run_id, name, "free")
@@ -71,7 +73,9 @@ def test_a_worker_that_takes_a_run_makes_room_for_the_next(dispatcher: Dispatche
     assert queued(redis, name) == runs[1:3]
 
 
-def test_a_place_is_exact_from_the_room_to_the_head_of_the_queue(dispatcher: Dispatcher, redis: Redis, name: str):
+def test_a_place_is_exact_from_the_room_to_the_head_of_the_queue(
+    dispatcher: Dispatcher, redis: Redis, name: str
+) -> None:
     runs = [uuid7() for _ in range(5)]
     for run_id in runs:
         dispatcher.admit(run_id, name, "free")
@@ -82,31 +86,31 @@ def test_a_place_is_exact_from_the_room_to_the_head_of_the_queue(dispatcher: Dis
     assert [dispatcher.position(run_id, name, "free") for run_id in runs] == [None, 1, 2, 3, 4]
 
 
-def test_a_message_names_the_task_and_the_run(dispatcher: Dispatcher, redis: Redis, name: str):
+def test_a_message_names_the_task_and_the_run(dispatcher: Dispatcher, redis: Redis, name: str) -> None:
     run_id = uuid7()
     dispatcher.admit(run_id, name, "free")
 
-    message = json.loads(redis.lindex(queue_name(name, "free"), 0))
+    message = json.loads(redis.lindex(queue_name(name, "free"), 0) or "")
 
     assert message["headers"]["task"] == "chat.tasks.generate"
     assert message["headers"]["argsrepr"] == repr([str(run_id)])
 
 
-def test_a_broker_that_is_away_is_an_error_at_once(name: str):
+def test_a_broker_that_is_away_is_an_error_at_once(name: str) -> None:
     away = "redis://127.0.0.1:1/0"
 
     with pytest.raises((RedisError, KombuError)):
         Dispatcher(broker_client(away), celery(away), LOOKAHEAD).admit(uuid7(), name, "free")
 
 
-def test_a_run_that_was_taken_out_but_could_not_be_sent_is_an_error(redis: Redis, name: str):
+def test_a_run_that_was_taken_out_but_could_not_be_sent_is_an_error(redis: Redis, name: str) -> None:
     dispatcher = Dispatcher(redis, celery("redis://127.0.0.1:1/0"), LOOKAHEAD)
 
     with pytest.raises(KombuError):
         dispatcher.admit(uuid7(), name, "free")
 
 
-def test_connections_that_died_while_idle_do_no_harm(dispatcher: Dispatcher, redis: Redis, name: str):
+def test_connections_that_died_while_idle_do_no_harm(dispatcher: Dispatcher, redis: Redis, name: str) -> None:
     dispatcher.admit(uuid7(), name, "free")
     for client in redis.client_list():
         if client["db"] == str(redis.connection_pool.connection_kwargs["db"]) and client["cmd"] != "client|list":

@@ -48,7 +48,7 @@ def queue(redis: Redis, name: str, *messages: str) -> None:
         redis.lpush(queue_name(name, "free"), message)
 
 
-def test_who_comes_first_is_let_go_first(room: Room):
+def test_who_comes_first_is_let_go_first(room: Room) -> None:
     first, second, third = in_order(3)
     for run_id in (third, first, second):
         room.release(0, [run_id])
@@ -58,21 +58,21 @@ def test_who_comes_first_is_let_go_first(room: Room):
     assert room.release(2) == []
 
 
-def test_runs_of_one_millisecond_stand_in_the_order_of_their_ids(room: Room):
+def test_runs_of_one_millisecond_stand_in_the_order_of_their_ids(room: Room) -> None:
     runs = [at(1_000_000, rest) for rest in range(5)]
     room.release(0, reversed(runs))
 
     assert room.release(5) == runs
 
 
-def test_a_birth_in_an_earlier_millisecond_outranks_the_rest_of_the_id(room: Room):
+def test_a_birth_in_an_earlier_millisecond_outranks_the_rest_of_the_id(room: Room) -> None:
     early, late = at(1_000, 99), at(1_001, 1)
     room.release(0, [late, early])
 
     assert room.release(2) == [early, late]
 
 
-def test_letting_in_twice_is_letting_in_once(room: Room):
+def test_letting_in_twice_is_letting_in_once(room: Room) -> None:
     run_id, other = in_order(2)
     room.release(0, [run_id, other])
     room.release(0, [run_id])
@@ -80,7 +80,7 @@ def test_letting_in_twice_is_letting_in_once(room: Room):
     assert room.release(9) == [run_id, other]
 
 
-def test_only_as_many_go_as_the_queue_is_short_of(room: Room, redis: Redis, name: str):
+def test_only_as_many_go_as_the_queue_is_short_of(room: Room, redis: Redis, name: str) -> None:
     queue(redis, name, "one", "two")
     runs = in_order(4)
 
@@ -89,7 +89,7 @@ def test_only_as_many_go_as_the_queue_is_short_of(room: Room, redis: Redis, name
     assert room.release(1) == []
 
 
-def test_places_count_the_queue_and_then_the_room(room: Room, redis: Redis, name: str):
+def test_places_count_the_queue_and_then_the_room(room: Room, redis: Redis, name: str) -> None:
     sent = [uuid7(), uuid7()]
     queue(redis, name, *(f'{{"id": "{run_id}"}}' for run_id in sent))
     waiting = in_order(3)
@@ -98,11 +98,11 @@ def test_places_count_the_queue_and_then_the_room(room: Room, redis: Redis, name
     assert [room.position(run_id) for run_id in sent + waiting] == [1, 2, 3, 4, 5]
 
 
-def test_who_does_not_wait_has_no_place(room: Room):
+def test_who_does_not_wait_has_no_place(room: Room) -> None:
     assert room.position(uuid7()) is None
 
 
-def test_who_is_removed_is_neither_placed_nor_let_go(room: Room):
+def test_who_is_removed_is_neither_placed_nor_let_go(room: Room) -> None:
     gone, stays = in_order(2)
     room.release(0, [gone, stays])
 
@@ -113,7 +113,7 @@ def test_who_is_removed_is_neither_placed_nor_let_go(room: Room):
     assert room.release(9) == [stays]
 
 
-def test_rooms_of_other_tiers_and_models_are_other_rooms(room: Room, redis: Redis, name: str):
+def test_rooms_of_other_tiers_and_models_are_other_rooms(room: Room, redis: Redis, name: str) -> None:
     room.release(0, in_order(1))
 
     assert Room(redis, name, "pro").release(9) == []
