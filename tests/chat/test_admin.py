@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +18,7 @@ from tests.acts import add_message, bring, code_of
 
 NewRun = Callable[..., Run]
 PAGES = ["chat/user", "chat/apikey", "chat/chat", "chat/message", "chat/run", "scheduler/tier", "scheduler/model"]
+INLINE = re.compile(r"<script(?![^>]*(?:src=|json))[^>]*>|<style|\sstyle=|\son\w+=|javascript:")
 SECRET_TEXT = "something private"
 
 
@@ -58,6 +60,15 @@ def test_no_list_shows_what_people_wrote(as_operator: Client, grow: Callable[[in
     grow(1)
 
     assert SECRET_TEXT not in as_operator.get(f"/admin/{page}/").content.decode()
+
+
+@pytest.mark.parametrize("page", [*PAGES, "chat/user/add", "scheduler/model/add", "password_change"])
+def test_no_page_has_anything_inline_that_the_content_policy_would_stop(
+    as_operator: Client, grow: Callable[[int], None], page: str
+) -> None:
+    grow(1)
+
+    assert not INLINE.findall(as_operator.get(f"/admin/{page}/").content.decode())
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -137,6 +138,19 @@ def test_with_the_broker_down_the_run_is_stored_and_stays_queued(
     assert (run.status, run.released_at) == (Status.QUEUED, None)
     assert f"dispatch.failed run={run.pk}" in caplog.text
     assert "A secret" not in caplog.text
+
+
+@pytest.mark.timeout(30)
+def test_a_broker_that_takes_connections_and_never_answers_holds_nobody_up(
+    ask: Ask, settings: LazySettings, django_capture_on_commit_callbacks: DjangoCaptureOnCommitCallbacks
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        settings.BROKER_URL = f"redis://127.0.0.1:{silent.getsockname()[1]}/0"
+
+        with django_capture_on_commit_callbacks(execute=True):
+            assert ask().status_code == 202
+
+    assert Run.objects.get().released_at is None
 
 
 @pytest.mark.parametrize(
