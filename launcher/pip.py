@@ -34,12 +34,22 @@ class NoSuchRelease(SetupProblem):
     """The index has no such package in that version, for this Python and machine."""
 
 
+def was_cut_short(venv: Path) -> bool:
+    """Whether pip was stopped, or failed, while it changed this environment."""
+    return _changing(venv).exists()
+
+
+def _changing(venv: Path) -> Path:
+    # pip fetches everything before it changes anything: only from then on is there something to spoil.
+    return venv / "palaver-changing"
+
+
 class Pip:
     """pip of one virtual environment; each call raises `SetupProblem` when pip fails."""
 
-    def __init__(self, python: Path, step: Step, keep_open: int) -> None:
+    def __init__(self, venv: Path, step: Step, keep_open: int) -> None:
         """`keep_open` is a descriptor (a lock) that must not be given up before pip has ended."""
-        self._python = python
+        self._venv = venv
         self._step = step
         self._keep_open = keep_open
         self._seen = self._unpacks = self._had = 0
@@ -53,6 +63,7 @@ class Pip:
 
     def uninstall(self, *names: str) -> None:
         """pip uninstall; packages that are not there are no trouble."""
+        _changing(self._venv).touch()
         self._run("uninstall", "-y", *names)
 
     def _run(self, *arguments: str) -> None:
@@ -71,10 +82,11 @@ class Pip:
         shutil.rmtree(TEMPORARY, ignore_errors=True)
         if running.wait():
             raise _problem("".join(said))
+        _changing(self._venv).unlink(missing_ok=True)
 
     def _start(self, arguments: tuple[str, ...]) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
-            [str(self._python), "-m", "pip", "--no-input", "--disable-pip-version-check", *arguments],
+            [str(self._venv / "bin/python"), "-m", "pip", "--no-input", "--disable-pip-version-check", *arguments],
             cwd=ROOT,
             env={**os.environ, "TMPDIR": str(TEMPORARY), "PYTHONUNBUFFERED": "1"},
             stdin=subprocess.DEVNULL,
@@ -90,6 +102,7 @@ class Pip:
         elif found := re.match(r"\s+Downloading (\S+?)(?:-\d\S*)? (\([\d.]+ [kMG]B\))", line):
             self._how_far = f"package {self._seen} (downloading {found[1].rpartition('/')[2]} {found[2]})"
         elif line.startswith("Installing collected packages:"):
+            _changing(self._venv).touch()
             self._unpacks = line.count(",") + 1
             self._had = self._unpacked()
         self._show()
@@ -100,7 +113,7 @@ class Pip:
         self._step.at(self._how_far)
 
     def _unpacked(self) -> int:
-        return sum(1 for _ in self._python.parent.parent.glob("lib/python*/site-packages/*.dist-info"))
+        return sum(1 for _ in self._venv.glob("lib/python*/site-packages/*.dist-info"))
 
 
 def _lines(running: subprocess.Popen[bytes], idle: Callable[[], None]) -> Iterator[str]:

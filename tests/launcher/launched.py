@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import psutil
@@ -42,12 +42,14 @@ class Launched:
             text=True,
             errors="replace",
         )
-        threading.Thread(target=self._read, daemon=True).start()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
 
     def _read(self) -> None:
         assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self._coming.put(line)
+        with self.process.stdout as out:
+            for line in out:
+                self._coming.put(line)
         self._coming.put(None)
 
     def wait_for(self, pattern: str, within_s: float = 120) -> re.Match[str]:
@@ -77,6 +79,12 @@ class Launched:
             assert self.process.poll() is None, f"ended without a process {pattern!r}:\n{self.output}"
             assert time.monotonic() < give_up_at, f"no process {pattern!r}:\n{self.output}"
             time.sleep(LOOK_EVERY_S)
+
+    def ended(self, within_s: float = 120) -> int:
+        """Its exit status, when all it printed has been read."""
+        status = self.process.wait(within_s)
+        self._reader.join(within_s)
+        return status
 
     @property
     def output(self) -> str:
@@ -136,12 +144,20 @@ class Launched:
         for process in {*self.tree(), *self._alive()}:
             with contextlib.suppress(psutil.Error):
                 process.send_signal(signal.SIGKILL)
-        self.process.wait()
+        self.ended()
 
 
 def launcher(command: str) -> list[str]:
     """The command line of the launcher itself."""
     return [sys.executable, "-m", "launcher", command]
+
+
+def wait_until(holds: Callable[[], bool], within_s: float) -> None:
+    """Return as soon as it holds."""
+    give_up_at = time.monotonic() + within_s
+    while not holds():
+        assert time.monotonic() < give_up_at, f"did not come true within {within_s} s"
+        time.sleep(LOOK_EVERY_S)
 
 
 def free_port() -> int:
