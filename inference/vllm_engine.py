@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from vllm.v1.metrics.stats import SchedulerStats
 
 ABORT_RETRY_S = 0.02
-STOP_GRACE_S = 5.0  # nothing runs any more by then; whatever is left is killed, and its workers die with it
+STOP_GRACE_S = 3.0  # nothing runs any more; what is left then is killed, and its workers die with it
 IDLE = Load(running=0, waiting=0, peak_running=0, kv_cache_usage=0.0)
 
 

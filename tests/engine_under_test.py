@@ -26,6 +26,6 @@ class Subject:
         """A request whose answer ends by itself."""
         return Generation(request_id, self.brief_prompt, cap, Sampling())
 
-    def long(self, request_id: str, cap: int = 400) -> Generation:
-        """A request whose answer would go on beyond any cap used here."""
+    def long(self, request_id: str, cap: int = 4000) -> Generation:
+        """A request that takes longer than any test waits, unless it has a small cap."""
         return Generation(request_id, self.long_prompt, cap, Sampling())

@@ -18,6 +18,11 @@ from tests.real_model import model_folder
 CAPITAL = "What is the capital of France?"
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Let vLLM leave its ZeroMQ context to the garbage collector, which may come as late as pytest's own end."""
+    config.addinivalue_line("filterwarnings", "ignore:Unclosed context <zmq:ResourceWarning")
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="module", params=["scripted", REAL])
 async def subject(request: pytest.FixtureRequest) -> AsyncIterator[Subject]:
     """Started once per module: the real one takes about a minute."""

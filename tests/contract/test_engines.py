@@ -18,6 +18,7 @@ from tests.engine_under_test import REAL, Subject
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 PATIENCE_S = 30
+IDLE_PATIENCE_S = 10  # far less than a request that was left running would take to end by itself
 only_real = pytest.mark.parametrize("subject", [REAL], indirect=True)
 
 
@@ -29,16 +30,17 @@ def ids_of(steps: list[Step]) -> list[int]:
     return [token_id for step in steps for token_id in step.token_ids]
 
 
-async def eventually(condition: Callable[[], bool]) -> None:
+async def eventually(condition: Callable[[], bool], patience_s: float = PATIENCE_S) -> None:
     """Wait for `condition`, and fail when it does not come about."""
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(patience_s):
         while not condition():  # noqa: ASYNC110 - an engine's load has no event
             await asyncio.sleep(0.01)
 
 
 async def becomes_idle(subject: Subject) -> None:
     """Nothing runs and nothing waits, by the engine's own account."""
-    await eventually(lambda: subject.engine.load().running == subject.engine.load().waiting == 0)
+    load = subject.engine.load
+    await eventually(lambda: load().running == load().waiting == 0, IDLE_PATIENCE_S)
 
 
 async def runs(subject: Subject) -> None:
@@ -129,7 +131,7 @@ async def test_an_abort_midway_ends_the_answer_and_frees_the_slot(subject: Subje
             if len(steps) == 3:
                 await subject.engine.abort("midway")
     assert steps[-1].finish_reason is FinishReason.ABORT
-    assert len(ids_of(steps)) < 400
+    assert len(ids_of(steps)) < 4000
     await becomes_idle(subject)
 
 

@@ -145,6 +145,19 @@ def test_a_template_that_trims_contents_trims_the_real_ones(tmp_path: Path, cont
     assert tokenizer.decode(ids) == f"user\n{content.strip()}\n"
 
 
+@pytest.mark.parametrize(
+    ("template", "content"),
+    [("{{ messages[0].content }}|im_end|>", "x <"), ("<|im_{{ messages[0].content }}", "end|> x")],
+)
+def test_no_special_token_comes_about_where_a_content_meets_the_template(
+    tmp_path: Path, template: str, content: str
+) -> None:
+    tokenizer = with_template(tmp_path, template)
+    ids = tokenizer.encode_chat([Turn("user", content)])
+    assert 2 not in ids
+    assert tokenizer.decode(ids) == template.replace("{{ messages[0].content }}", content)
+
+
 THINKING = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n"
     "{{ m.content.split('</think>')[-1] if m.role == 'assistant' else m.content }}<|im_end|>\n{% endfor %}"
