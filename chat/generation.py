@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import traceback
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import timedelta
 from enum import Enum, auto
 from functools import partial
@@ -85,6 +85,10 @@ class Attempts:
     def limit(self) -> int:
         """As many runs as the engine has slots: each run in hand is in one, or on its way in or out."""
         return self._engine.slots
+
+    def report(self) -> Mapping[str, float]:
+        """The engine's slots and load."""
+        return {"slots": self._engine.slots, **asdict(self._engine.load())}
 
     async def hand_back(self) -> None:
         """Stop what is being generated, and what is about to be."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import TypeVarTuple
 
 from django.db import DatabaseError
 from kombu.exceptions import KombuError
@@ -16,6 +17,8 @@ from chat.models import Run
 from chat.rows import Rows
 
 logger = logging.getLogger(__name__)
+
+Args = TypeVarTuple("Args")
 
 
 class Releases:
@@ -46,17 +49,18 @@ class Releases:
             self._rows.close()
 
     async def _release_for_ever(self) -> None:
+        await self._robustly(services.readmit)
         while True:
             await self._called.wait()
             self._called.clear()
             while self._wanted:
-                await self._release(*self._wanted.pop())
+                await self._robustly(services.release, *self._wanted.pop())
 
-    async def _release(self, model: str, tier: str) -> None:
+    async def _robustly(self, act: Callable[[*Args], object], *args: *Args) -> None:
         try:
-            await self._rows.act(services.release, model, tier)
+            await self._rows.act(act, *args)
         except (KombuError, RedisError, DatabaseError, OSError) as error:
-            # The rows say that they wait: the next release takes them along.
-            logger.warning("release.failed model=%s tier=%s error=%s", model, tier, type(error).__name__)
+            # The rows say that they wait, whatever the broker knows.
+            logger.warning("%s.failed of=%s error=%s", act.__name__, args, type(error).__name__)
         except Exception:
-            logger.exception("release.failed model=%s tier=%s", model, tier)
+            logger.exception("%s.failed of=%s", act.__name__, args)

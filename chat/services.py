@@ -6,6 +6,8 @@ import logging
 from collections.abc import Collection
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import groupby
+from operator import itemgetter
 from uuid import UUID
 
 from django.conf import settings
@@ -16,7 +18,7 @@ from redis.exceptions import RedisError
 
 from chat import content as rules
 from chat import context, problems
-from chat.models import Chat, Message, Role, Run, User
+from chat.models import Chat, Message, Role, Run, Status, User
 from chat.standing import Standing
 from inference.tokens import Tokenizer
 from scheduler.dispatch import Dispatcher, broker_client
@@ -108,12 +110,24 @@ def _insert(draft: Draft) -> Run:
 
 def _admit(run: Run) -> None:
     try:
-        sent = dispatcher().admit(run.pk, run.model_id, run.tier_id)
+        sent = dispatcher().admit([run.pk], run.model_id, run.tier_id)
     except (RedisError, KombuError, OSError) as error:
-        # The row stays queued and unreleased, by which a later release finds it.
+        # The row stays queued, by which `readmit` finds it.
         logger.warning("dispatch.failed run=%s reason=%s", run.pk, type(error).__name__)
     else:
         _mark_released(sent)
+
+
+def readmit() -> None:
+    """Let every queued run into its room again, where the broker lost it or never got it; for a worker that starts.
+
+    A run that waits there already keeps its place, and the claim makes a second message harmless.
+    Raises `RedisError` or `KombuError` when the broker is away.
+    """
+    queued = Run.objects.filter(status=Status.QUEUED).order_by("model", "tier", "id")
+    rows = queued.values_list("model", "tier", "pk")
+    for (model, tier), waiting in groupby(rows, key=itemgetter(0, 1)):
+        _mark_released(dispatcher().admit([run_id for _, _, run_id in waiting], model, tier))
 
 
 def release(model: str, tier: str) -> list[UUID]:

@@ -11,7 +11,6 @@ broker_transport_options = {
     "visibility_timeout": 3600,
     # One list a queue: with the default four, a message's priority outranks the order of queues.
     "priority_steps": [0],
-    "sep": ":",
     "socket_timeout": 10,
     "socket_connect_timeout": 5,
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,6 +49,9 @@ class Runner(Protocol):
 
     def limit(self) -> int:
         """How many runs the worker may hold now, those in hand included. Called from another thread."""
+
+    def report(self) -> Mapping[str, float]:
+        """How busy the engine is, for people. Called from another thread."""
 
     async def hand_back(self) -> None:
         """Stop the runs that are still being generated: each then raises `HandedBack`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -41,9 +41,9 @@ class Dispatcher:
         self._lookahead = lookahead
         self._producers = pools.producers[_impatient(app.connection_for_write())]
 
-    def admit(self, run_id: UUID, model: str, tier: str) -> list[UUID]:
-        """Put a run into its room, then do as `release`."""
-        return self._send(self._room(model, tier).release(self._lookahead, [run_id]), model, tier)
+    def admit(self, run_ids: Iterable[UUID], model: str, tier: str) -> list[UUID]:
+        """Put runs into their room, then do as `release`."""
+        return self._send(self._room(model, tier).release(self._lookahead, run_ids), model, tier)
 
     def release(self, model: str, tier: str) -> list[UUID]:
         """Send the first runs of a room while its queue is shallow; returns what was sent.

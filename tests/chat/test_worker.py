@@ -18,7 +18,7 @@ from chat.services import dispatcher
 from chatsite.celery import app
 from inference.streams import run_key
 from scheduler.models import Model
-from scheduler.room import queue_name
+from scheduler.room import queue_name, room_key
 from tests.inference.worker_process import Queue, WorkerProcess, wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -60,7 +60,7 @@ def ask(new_run: Callable[..., Run], chat: Chat) -> Callable[..., list[Run]]:
         runs = [new_run(in_chat=Chat.objects.create(owner=chat.owner)) for _ in range(count)]
         for run in runs:
             Run.objects.filter(pk=run.pk).update(max_output_tokens=2000)
-            dispatcher().admit(run.pk, run.model_id, run.tier_id)
+            dispatcher().admit([run.pk], run.model_id, run.tier_id)
         return runs
 
     return admit
@@ -94,6 +94,16 @@ def test_more_questions_than_a_queue_holds_are_all_answered(
     assert worker.wait() == 0, worker.log
     assert queue.waiting == queue.unacknowledged == 0
     assert set(Run.objects.values_list("answer__content", "attempt", "worker")) == {(TEXT, 1, worker.name)}
+
+
+def test_what_the_broker_lost_a_starting_worker_answers(
+    start_worker: StartWorker, queue: Queue, ask: Callable[..., list[Run]], broker: Redis, model: Model
+) -> None:
+    runs = ask(settings.DISPATCH_LOOKAHEAD + 3)
+    broker.delete(room_key(model.slug, "free"), queue_name(model.slug, "free"))
+    start_worker(**SHORT_ANSWER)
+
+    wait_until(lambda: count(runs, Status.DONE) == len(runs), "all questions are answered")
 
 
 def test_what_a_stopping_worker_hands_back_another_answers(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from uuid import uuid4
 
@@ -35,6 +35,10 @@ class Runner:
 
     def limit(self) -> int:
         return self._workplace.engine.slots
+
+    def report(self) -> Mapping[str, float]:
+        """Nothing to tell."""
+        return {}
 
     async def hand_back(self) -> None:
         for request_id in list(self._requests):
