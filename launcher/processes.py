@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import re
 import shlex
 import signal
@@ -89,8 +90,11 @@ def _aside(announce: Callable[[], None]) -> None:
 def _stop_with_servers(runner: Runner, servers: Sequence[Child]) -> list[str]:
     """Have the runner stop when a server ends; gives a list that will hold its name."""
     ended: list[str] = []
+    ours = os.getpid()
 
     def look(_signum: int, _frame: FrameType | None) -> None:
+        if os.getpid() != ours:
+            return  # honcho forks a process to watch each of its own, and that inherits this
         gone = [server.name for server in servers if not server.lives]
         if gone and not ended:
             ended.extend(gone)

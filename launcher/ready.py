@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 import urllib.error
 import urllib.request
@@ -9,9 +10,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from launcher.places import SHARED, STATE
 from launcher.progress import Step
 
 LOOK_EVERY_S = 0.25
+ENTRANCE = "/admin/"
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,9 @@ def wait(step: Step, address: str, worker_files: Sequence[Path]) -> None:
 
 def _answers(address: str) -> bool:
     try:
-        urllib.request.build_opener(urllib.request.ProxyHandler({}), _StayHere).open(address, timeout=5).close()
+        urllib.request.build_opener(urllib.request.ProxyHandler({}), _StayHere).open(
+            address + ENTRANCE, timeout=5
+        ).close()
     except urllib.error.HTTPError:
         return True  # it speaks HTTP, whatever it says
     except OSError:
@@ -53,11 +58,14 @@ class _StayHere(urllib.request.HTTPRedirectHandler):
 def welcome(address: str, demo: Demo) -> str:
     """What to do next."""
     password = f"{demo.password}   (shown this once)" if demo.password else "as printed at the first start"
+    # manage.py finds the settings of this run by itself, unless they were put elsewhere.
+    elsewhere = "" if STATE == SHARED else f"PALAVER_STATE={shlex.quote(str(STATE))} "
+    manage = f"{elsewhere}.venv/bin/python manage.py"
     return f"""
-  Palaver is ready:  {address}/
+  Palaver is ready:  {address}{ENTRANCE}
   Account:           {demo.user}
   Password:          {password}
-  Forgotten?         .venv/bin/python manage.py changepassword {demo.user}
-  API key:           .venv/bin/python manage.py apikey {demo.user}
+  Forgotten?         {manage} changepassword {demo.user}
+  API key:           {manage} apikey {demo.user}
   Stop:              Ctrl-C
 """

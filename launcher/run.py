@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from launcher import install, model, processes, ready, servers, settings_file, workers
 from launcher.locks import only_one
-from launcher.manage import manage
 from launcher.model import Model
 from launcher.options import Options
-from launcher.places import RUN_ENV, STATE, STEPS, private_folder
+from launcher.places import ROOT, RUN_ENV, STATE, STEPS, private_folder
+from launcher.problems import SetupProblem
 from launcher.processes import Process
 from launcher.progress import Step
 from launcher.ready import Demo
@@ -74,11 +76,21 @@ def _run_env(settings: Mapping[str, str]) -> Iterator[None]:
 
 
 def _prepare(chosen: Model, settings: Mapping[str, str]) -> Demo:
-    manage("migrate", "--no-input", settings=settings)
-    if settings["DEBUG"].lower() in ("false", "0", "no", "off", ""):
-        manage("collectstatic", "--no-input", settings=settings)
-    said = manage("prepare", "--model-path", str(chosen.path), "--model-name", chosen.name, settings=settings)
-    made = json.loads(said.strip().splitlines()[-1])
+    ended = subprocess.run(
+        [sys.executable, "-m", "launcher.database", str(chosen.path), chosen.name],
+        cwd=ROOT,
+        env=_environ(settings),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if ended.returncode:
+        log = private_folder(STATE / "log") / "database.log"
+        log.write_text(ended.stdout + ended.stderr)
+        last = (ended.stderr.strip().splitlines() or ["no reason given"])[-1]
+        raise SetupProblem(f"the database could not be prepared ({last})", f"The whole output is in {log}")
+    made = json.loads(ended.stdout.strip().splitlines()[-1])
     return Demo(made["demo_user"], made.get("demo_password"))
 
 

@@ -21,6 +21,7 @@ import psutil
 ROOT = Path(__file__).resolve().parents[2]
 MARK = "PALAVER_TEST_MARK"
 LOOK_EVERY_S = 0.05
+_OUTSIDE_MAKE = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
 
 
 class Launched:
@@ -34,7 +35,7 @@ class Launched:
         self.process = subprocess.Popen(
             command,
             cwd=folder,
-            env={**os.environ, **environ, MARK: self._mark},
+            env={**_OUTSIDE_MAKE, **environ, MARK: self._mark},
             start_new_session=True,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -98,9 +99,14 @@ class Launched:
                 self.lines.append(line)
 
     @property
+    def top(self) -> psutil.Process:
+        """What was started: make, or the guard itself."""
+        return psutil.Process(self.process.pid)
+
+    @property
     def guard(self) -> psutil.Process:
         """Process A."""
-        return next(process for process in self.tree() if _runs(process, "launcher") and "run" in process.cmdline())
+        return next(process for process in self.tree() if _runs(process, "launcher"))
 
     @property
     def runner(self) -> psutil.Process:
