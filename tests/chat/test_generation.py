@@ -334,8 +334,12 @@ def test_only_held_leases_are_renewed(new_run: Callable[..., Run], chat: Chat) -
     second = new_run(in_chat=Chat.objects.create(owner=chat.owner))
     held, stale = claim(first), claim(second, AN_HOUR_AGO)
     claim(second)
+    before = {run.pk: run.lease_until for run in Run.objects.all()}
 
-    assert renew([held, stale], A_MINUTE) == {stale}
+    assert renew([held, stale], 2 * A_MINUTE) == {stale}
+    after = {run.pk: run.lease_until for run in Run.objects.all()}
+    assert after[first.pk] > before[first.pk]
+    assert after[second.pk] == before[second.pk]
 
 
 def test_a_lease_that_is_given_back_can_be_claimed_at_once(run: Run) -> None:

@@ -20,7 +20,6 @@ from tests.real_model import model_folder
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "chatsite.settings")  # Celery's settings read it
 app = Celery("pool-test")
 app.config_from_object("chatsite.celery_settings")
-# A host that says more than one line about what goes wrong.
 TOLD = "pool-test-told"
 
 
@@ -90,7 +89,7 @@ class PoolHost:
 
 @asynccontextmanager
 async def _open(workplace: Workplace) -> AsyncIterator[Runner]:
-    async with Redis.from_url(app.conf.broker_url) as redis:
+    async with Redis.from_url(app.conf.broker_url, client_name=TOLD) as redis:
         runner = Runner(workplace, redis)
         await runner.tell("opening")
         await asyncio.sleep(float(os.environ.get("POOL_TEST_OPENING_S", "0")))

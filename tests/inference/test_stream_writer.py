@@ -14,6 +14,7 @@ from redis.asyncio import Connection, ConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import ResponseError
 
 from inference.stream_writer import Fenced, StreamWriter
 from inference.streams import (
@@ -48,12 +49,20 @@ class FaultyConnection(Connection):
         await super().send_packed_command(*args, **kwargs)
 
     async def read_response(self, *args: Any, **kwargs: Any) -> Any:
-        reply = await super().read_response(*args, **kwargs)
-        if type(self).lose and isinstance(reply, bytes) and b"-" in reply:  # an entry's id
+        try:
+            reply = await super().read_response(*args, **kwargs)
+        except ResponseError:
+            await self._lose_reply()
+            raise
+        if isinstance(reply, bytes) and b"-" in reply:  # an entry's id
+            await self._lose_reply()
+        return reply
+
+    async def _lose_reply(self) -> None:
+        if type(self).lose:
             type(self).lose -= 1
             await self.disconnect()
             raise RedisConnectionError("the reply was lost")
-        return reply
 
 
 @pytest.fixture
