@@ -67,7 +67,7 @@ DATABASES = {"default": env.db("DATABASE_URL")}
 # a thread of its own under ASGI; those beyond the pool wait for a connection, and after the timeout are told 503.
 DATABASES["default"]["OPTIONS"] = {
     **DATABASES["default"].get("OPTIONS", {}),
-    "pool": {"min_size": 1, "max_size": env.int("DATABASE_POOL", default=8), "timeout": 10},
+    "pool": {"min_size": 1, "max_size": env.int("DATABASE_POOL", default=5), "timeout": 10},
 }
 # A connection that died in the pool (Postgres restarted) is replaced before it is used: one more round trip a request.
 DATABASES["default"]["CONN_HEALTH_CHECKS"] = True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Self, cast
 from uuid import UUID
 
 from redis.asyncio import Redis
@@ -156,4 +156,5 @@ def _event(raw: Mapping[bytes, bytes]) -> Event:
 async def read_after(redis: Redis, run_id: UUID, after: EntryId | None, count: int = 1000) -> list[Entry]:
     """Entries of a run behind `after`, oldest first, at most `count`. Empty too when the stream is gone."""
     start = f"({after}" if after else "-"
-    return [entry(raw_id, raw) for raw_id, raw in await redis.xrange(run_key(run_id), min=start, count=count)]
+    rows = cast(list[tuple[bytes, dict[bytes, bytes]]], await redis.xrange(run_key(run_id), min=start, count=count))
+    return [entry(raw_id, raw) for raw_id, raw in rows]

@@ -47,4 +47,5 @@ class RunChannelManager(ChannelManagerBase):  # type: ignore[misc]  # untyped
         run_id = run_of(channel)
         if user is None or run_id is None:
             return None
-        return Run.objects.visible_to(user).filter(pk=run_id).first()
+        columns = ("status", "attempt", "model", "tier")
+        return Run.objects.visible_to(user).filter(pk=run_id).only(*columns).first()

@@ -121,11 +121,17 @@ class Hub:
 
     def start(self) -> None:
         """Begin to read."""
-        self._reader = asyncio.create_task(self._read_forever(), name="hub-reader")
+        self._reader = asyncio.create_task(self._read_until_closed(), name="hub-reader")
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it has sent everybody away."""
+        return self._is_closed
 
     async def stop(self) -> None:
         """Stop reading; readers are told to leave."""
         self.close()
+        self._somebody.set()
         if self._reader:
             self._reader.cancel()
             await asyncio.gather(self._reader, return_exceptions=True)
@@ -200,9 +206,10 @@ class Hub:
         except (RedisError, OSError):
             logger.info("stream.wake_failed")  # the read ends by itself within BLOCK_MS
 
-    async def _read_forever(self) -> None:
+    async def _read_until_closed(self) -> None:
         backoff_s = 0.0
-        while True:
+        # Not for ever and a cancel: one that comes amid a lost connection was seen to end as a RedisError.
+        while not self._is_closed:
             await asyncio.sleep(backoff_s)
             await self._until_somebody_reads()
             try:
@@ -217,7 +224,7 @@ class Hub:
                 )
 
     async def _until_somebody_reads(self) -> None:
-        if not self._followed:
+        if not (self._followed or self._is_closed):
             self._somebody.clear()
             await self._somebody.wait()
 

@@ -37,10 +37,10 @@ class Streams:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        await self.hub.stop()
         if self._watching:
             self._watching.cancel()
             await asyncio.gather(self._watching, return_exceptions=True)
-        await self.hub.stop()
 
 
 @asynccontextmanager

@@ -26,8 +26,8 @@ class Watch:
         self._ended_among = ended_among
 
     async def run(self) -> None:
-        """Watch until cancelled."""
-        while True:
+        """Watch until the hub is closed."""
+        while not self._hub.is_closed:
             await asyncio.sleep(INTERVAL_S)
             for look in (self._look_at_room, self._look_at_rows):
                 try:

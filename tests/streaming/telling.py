@@ -27,7 +27,8 @@ TEXT = "Grüße, 世界! سلام دنیا 👩‍👩‍👧‍👦 e\u0301."
 
 async def add(redis: Redis, run_id: UUID, entry_id: EntryId, event: Event) -> None:
     """XADD, as a worker does."""
-    await redis.xadd(run_key(run_id), {**fields(event)}, id=str(entry_id))
+    stored: dict[Any, Any] = dict(fields(event))
+    await redis.xadd(run_key(run_id), stored, id=str(entry_id))
 
 
 async def until(condition: Callable[[], object]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from typing import NoReturn
 from urllib.parse import urlsplit
 from uuid import UUID, uuid4
 
@@ -16,7 +17,7 @@ from chat.streaming import hub as hub_module
 from chat.streaming.connect import streams_client
 from chat.streaming.hub import Arrived, Dropped, Hub, Live, Moved, RowEnded, Subscription
 from chat.streaming.watch import Watch
-from inference.streams import Delta, EntryId, fields, run_key
+from inference.streams import Delta, EntryId, run_key
 from tests.streaming.telling import add, until
 
 NAME = "hub-under-test"
@@ -158,6 +159,26 @@ async def test_nobody_is_left_behind(hub: Hub) -> None:
     assert not hub._followed
 
 
+class DeafHub(Hub):
+    """A hub whose reading turns its cancellation into another error, as a connection lost at that moment does."""
+
+    async def _blocking_read(self, cursors: object) -> NoReturn:
+        self._is_blocked = True
+        try:
+            await asyncio.sleep(60)
+        finally:
+            raise ConnectionError
+
+
+async def test_a_hub_stops_though_its_cancellation_is_lost(reading: Redis) -> None:
+    hub = DeafHub(reading)
+    hub.start()
+    await hub.join(live(), None)
+    await until(lambda: hub._is_blocked)
+
+    await asyncio.wait_for(hub.stop(), 5)
+
+
 async def test_a_closed_hub_sends_everybody_away(hub: Hub) -> None:
     before = await hub.join(live(), None)
     hub.close()
@@ -173,7 +194,7 @@ async def test_many_talking_runs_share_reads(hub: Hub, redis: Redis) -> None:
     for seq in range(1, entries + 1):
         async with redis.pipeline(transaction=False) as pipe:
             for run in runs:
-                pipe.xadd(run_key(run.run_id), {**fields(Delta("x", seq - 1))}, id=f"1-{seq}")
+                await say(pipe, run.run_id, seq)
             await pipe.execute()
         await asyncio.sleep(0.01)
 

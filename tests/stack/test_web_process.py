@@ -1,0 +1,122 @@
+"""The web process by itself: where it listens, what it serves, how it stops."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.sse_client import Reading, request
+from tests.stack.stack import ROOT, Process, Stack, web_beside
+
+STOPS_WITHIN_S = 5
+
+
+@pytest.fixture
+def second_web(scripted_stack: Stack, tmp_path: Path) -> Iterator[tuple[Process, int]]:
+    """Another web process of the same product, to be stopped, and its port."""
+    with web_beside(scripted_stack, tmp_path) as started:
+        yield started
+
+
+async def test_sigterm_ends_open_streams_at_once_and_readers_resume_elsewhere(
+    scripted_stack: Stack, second_web: tuple[Process, int]
+) -> None:
+    process, port = second_web
+    api, other = scripted_stack.api, scripted_stack.api
+    other.port = port
+    asked = await api.ask('Slowly, please. [[script {"chars": 400}]]')
+    readings = [Reading() for _ in range(10)]
+    readers = [asyncio.create_task(other.read(asked["stream"], reading)) for reading in readings]
+    async with asyncio.timeout(20):
+        while not all(reading.text for reading in readings):  # noqa: ASYNC110  (nobody to wake us)
+            await asyncio.sleep(0.01)
+
+    process.popen.send_signal(signal.SIGTERM)
+    stopped_in_s = await asyncio.to_thread(seconds_until_exit, process)
+    await asyncio.wait_for(asyncio.gather(*readers), 1)
+
+    assert stopped_in_s < STOPS_WITHIN_S
+    assert not any(reading.ended for reading in readings)
+    await asyncio.gather(*(api.read(asked["stream"], reading) for reading in readings))
+    stored = (await api.get(f"/api/chats/{asked['chat_id']}/messages"))["results"][-1]["content"]
+    assert {reading.text for reading in readings} == {stored}
+
+
+def seconds_until_exit(process: Process) -> float:
+    """How long it takes to stop."""
+    began_at = time.monotonic()
+    process.popen.wait(30)
+    return time.monotonic() - began_at
+
+
+async def test_the_admins_styles_are_served(scripted_stack: Stack) -> None:
+    async with request(scripted_stack.port, "GET", "/admin/login/") as answer:
+        page = (await answer.body()).decode()
+    for path in re.findall(r'href="(/static/[^"]+\.css)"', page):
+        async with request(scripted_stack.port, "GET", path) as answer:
+            assert answer.status == 200, path
+            assert answer.headers["content-type"].startswith("text/css")
+            assert await answer.body()
+    assert "/static/admin/css/base" in page
+
+
+def test_a_taken_port_is_told_in_one_line() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as holder:
+        port = holder.getsockname()[1]
+        ran = serve("--port", str(port))
+
+    assert ran.returncode == 1
+    assert (
+        ran.stderr == f"cannot listen on 127.0.0.1:{port}: the port is taken; stop what holds it, or choose another\n"
+    )
+
+
+def test_a_host_that_is_not_ours_is_told_in_one_line() -> None:
+    ran = serve("--host", "192.0.2.1", "--port", "1")
+
+    assert ran.returncode == 1
+    assert ran.stderr.count("\n") == 1
+    assert ran.stderr.startswith("cannot listen on 192.0.2.1:1: ")
+
+
+def test_a_unix_socket_in_use_is_not_taken_over_and_a_left_over_one_is(scripted_stack: Stack, tmp_path: Path) -> None:
+    path = tmp_path / "web.sock"
+    with socket.socket(socket.AF_UNIX) as holder:
+        holder.bind(str(path))
+        holder.listen()
+        ran = serve("--uds", str(path))
+        assert (ran.returncode, ran.stderr) == (1, f"cannot listen on {path}: another process does\n")
+
+    with web_beside(scripted_stack, tmp_path, "--uds", str(path)):
+        deadline = time.monotonic() + 30
+        while not answers_on(path):
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+
+
+def serve(*options: str) -> subprocess.CompletedProcess[str]:
+    """Run the web process until it exits."""
+    command = [sys.executable, "-m", "chatsite.serve", *options]
+    environ = os.environ | {"SECRET_KEY": "x" * 60, "DEBUG": "0"}
+    return subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=60, check=False)
+
+
+def answers_on(path: Path) -> bool:
+    """Whether HTTP is answered on a Unix socket."""
+    with socket.socket(socket.AF_UNIX) as client:
+        try:
+            client.connect(str(path))
+        except OSError:
+            return False
+        client.sendall(b"GET /admin/login/ HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        return client.recv(1024).startswith(b"HTTP/1.1 200 ")
