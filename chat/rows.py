@@ -34,7 +34,7 @@ class Rows:
         return await asyncio.get_running_loop().run_in_executor(self._executor, _act, act, args)
 
     async def insist(self, act: Callable[[*Args], T], *args: *Args, patience_s: float = PATIENCE_S) -> T:
-        """`act`, repeated while the database is away. Raises `DatabaseAway` when that lasts longer than `patience_s`."""
+        """`act`, repeated while the database is away. Raises `DatabaseAway` when that outlasts `patience_s`."""
         give_up_at = time.monotonic() + patience_s
         pause_s = PAUSE_MIN_S
         while True:

@@ -142,10 +142,11 @@ class AsyncEnginePool(BasePool):
         """How many tasks the consumer may hold: it asks on every turn (`worker_disable_prefetch`)."""
         return self._runner.limit() if self._runner is not None and self._thread.is_alive() else 0
 
-    def _get_info(self) -> dict[str, Any]:
+    @property
+    def info(self) -> dict[str, Any]:
         """What `celery inspect stats` shows under `pool`."""
         report = self._runner.report() if self._runner is not None else {}
-        return {**super()._get_info(), "in-hand": len(self._jobs), "engine": dict(report)}
+        return {**super().info, "in-hand": len(self._jobs), "engine": dict(report)}
 
     def hurry(self) -> None:
         """Hand back at once what runs, now or when the pool stops. Callable from a signal handler."""
