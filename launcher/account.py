@@ -105,9 +105,13 @@ def runnable(account: Account, package: Path, program: str) -> Path:
     return copies / package.name / program
 
 
+def stand_in(folder: Path) -> Path:
+    """The folder outside the checkout that is used in place of an unreachable one; not always there."""
+    return OUTSIDE / hashlib.sha256(os.fsencode(folder)).hexdigest()[:16]
+
+
 def _outside(folder: Path) -> Path:
-    stand_in = OUTSIDE / hashlib.sha256(os.fsencode(folder)).hexdigest()[:16]
-    for made in (OUTSIDE, stand_in):
+    for made in (OUTSIDE, stand_in(folder)):
         private_folder(made)
         made.chmod(0o711)  # ours, whatever the umask: passed through, not listed
-    return stand_in
+    return stand_in(folder)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -13,6 +14,7 @@ from urllib.parse import urlsplit
 import psycopg
 import redis
 
+from launcher.account import stand_in
 from launcher.child import Child
 from launcher.places import STATE, private_folder
 from launcher.postgres import Postgres
@@ -63,8 +65,11 @@ def throw_away() -> Iterator[Servers]:
     """Empty servers in a temporary folder that goes with them."""
     with tempfile.TemporaryDirectory(prefix="palaver-", ignore_cleanup_errors=True) as folder:
         Path(folder).chmod(0o711)  # for the user that PostgreSQL runs as where we are root
-        with running(Secrets.new(), Path(folder), throw_away=True) as servers:
-            yield servers
+        try:
+            with running(Secrets.new(), Path(folder), throw_away=True) as servers:
+                yield servers
+        finally:
+            shutil.rmtree(stand_in(Path(folder)), ignore_errors=True)
 
 
 def _check_given(urls: Mapping[str, str]) -> None:

@@ -176,7 +176,7 @@ def free_port() -> int:
 
 def _runs(process: psutil.Process, module: str) -> bool:
     try:
-        return process.cmdline()[1:3] == ["-m", module]
+        return bool(process.cmdline()[1:3] == ["-m", module])
     except psutil.Error:
         return False
 

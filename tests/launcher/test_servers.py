@@ -33,8 +33,10 @@ def embedded(monkeypatch: pytest.MonkeyPatch) -> None:
 def deep_folder() -> Iterator[Path]:
     """0700, with spaces, and far deeper than a Unix socket's path may be."""
     top = Path(tempfile.mkdtemp(prefix="palaver test "))
-    yield top / "deep" / ("folder " * 20) / ("folder " * 20)
+    folder = top / "deep" / ("folder " * 20) / ("folder " * 20)
+    yield folder
     shutil.rmtree(top)
+    shutil.rmtree(account.stand_in(folder), ignore_errors=True)
 
 
 @pytest.fixture
@@ -159,7 +161,7 @@ def test_a_given_server_that_does_not_answer_is_named(monkeypatch: pytest.Monkey
 def query(url: str, statement: str) -> object:
     """The first value of the first row."""
     with psycopg.connect(url, autocommit=True) as connection:
-        done = connection.execute(statement)  # type: ignore[arg-type]
+        done = connection.execute(statement)
         row = done.fetchone() if done.description else None
         return row[0] if row else None
 
