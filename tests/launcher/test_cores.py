@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 
+from launcher import workers
 from launcher.cores import divide
 from launcher.problems import SetupProblem
 
@@ -29,3 +33,18 @@ def test_every_core_goes_to_one_worker_and_shares_are_even(workers: int) -> None
 def test_more_workers_than_cores_are_refused() -> None:
     with pytest.raises(SetupProblem, match="3 workers need a core each"):
         divide(["0", "1"], 3, "core")
+
+
+def test_workers_get_cores_and_ready_files_of_their_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {4, 7})
+
+    first, second = workers.environments(2, "cpu", tmp_path)
+
+    assert (first["VLLM_CPU_OMP_THREADS_BIND"], second["VLLM_CPU_OMP_THREADS_BIND"]) == ("4", "7")
+    assert first["READY_FILE"] != second["READY_FILE"]
+
+
+def test_workers_on_gpus_get_one_each(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,5")
+
+    assert [own["CUDA_VISIBLE_DEVICES"] for own in workers.environments(2, "gpu", tmp_path)] == ["2", "5"]
