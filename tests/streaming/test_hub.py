@@ -162,7 +162,7 @@ async def test_nobody_is_left_behind(hub: Hub) -> None:
 class DeafHub(Hub):
     """A hub whose reading turns its cancellation into another error, as a connection lost at that moment does."""
 
-    async def _blocking_read(self, cursors: object) -> NoReturn:
+    async def _blocking_read(self, _cursors: object) -> NoReturn:
         self._is_blocked = True
         try:
             await asyncio.sleep(60)
