@@ -28,4 +28,5 @@ worker_enable_prefetch_count_reduction = False
 # A reconnect redelivers running tasks, which the claim drops; what runs goes on.
 worker_cancel_long_running_tasks_on_connection_loss = False
 worker_hijack_root_logger = False
+worker_redirect_stdouts = False
 worker_send_task_events = False

@@ -152,5 +152,9 @@ LOGGING = {
     "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "line"}},
     "root": {"handlers": ["console"], "level": env.str("LOG_LEVEL", default="INFO")},
     # Below INFO it logs SQL with its parameters: what people wrote.
-    "loggers": {"django.db.backends": {"level": "INFO"}},
+    "loggers": {
+        "django.db.backends": {"level": "INFO"},
+        # It says at every start, as a warning, that a CPU has no Triton.
+        "vllm.triton_utils": {"level": "ERROR"},
+    },
 }

@@ -29,7 +29,9 @@ def _on_cores(count: int) -> list[dict[str, str]]:
         {
             # Without it every worker binds to the same core.
             "VLLM_CPU_OMP_THREADS_BIND": share,
-            "OMP_NUM_THREADS": str(share.count(",") + 1),
+            # Its warnings at start-up say again and again that this is a CPU.
+            "VLLM_LOGGING_LEVEL": os.environ.get("VLLM_LOGGING_LEVEL", "ERROR"),
+            "PYTHONWARNINGS": "ignore",
             "VLLM_CPU_KVCACHE_SPACE": os.environ.get("VLLM_CPU_KVCACHE_SPACE", str(KV_CACHE_GB)),
         }
         for share in divide(cores, count, "core")

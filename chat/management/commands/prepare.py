@@ -76,9 +76,12 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def open_demo_account() -> dict[str, str]:
-    """The demo account, with its password where it is new. It is a superuser: a newcomer must get into the admin."""
+    """The demo account, with its password where it is new.
+
+    It is a superuser, since a newcomer must get into the admin, and of the tier that may do most.
+    """
     if User.objects.filter(username=DEMO_USER).exists():
         return {"demo_user": DEMO_USER}
     password = secrets.token_urlsafe(12)
-    User.objects.create_superuser(DEMO_USER, password=password)
+    User.objects.create_superuser(DEMO_USER, password=password, tier=Tier.objects.order_by("-weight")[0])
     return {"demo_user": DEMO_USER, "demo_password": password}
