@@ -6,10 +6,10 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import TypeVar
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 from django.db import connections
@@ -329,15 +329,19 @@ def test_a_lost_attempt_changes_nothing(run: Run) -> None:
     assert not Message.objects.filter(chat=run.chat_id, role=Role.ASSISTANT).exists()
 
 
+def leases() -> dict[UUID, datetime]:
+    return {run.pk: run.lease_until for run in Run.objects.filter(lease_until__isnull=False) if run.lease_until}
+
+
 def test_only_held_leases_are_renewed(new_run: Callable[..., Run], chat: Chat) -> None:
     first = new_run()
     second = new_run(in_chat=Chat.objects.create(owner=chat.owner))
     held, stale = claim(first), claim(second, AN_HOUR_AGO)
     claim(second)
-    before = {run.pk: run.lease_until for run in Run.objects.all()}
+    before = leases()
 
     assert renew([held, stale], 2 * A_MINUTE) == {stale}
-    after = {run.pk: run.lease_until for run in Run.objects.all()}
+    after = leases()
     assert after[first.pk] > before[first.pk]
     assert after[second.pk] == before[second.pk]
 
