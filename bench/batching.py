@@ -21,7 +21,7 @@ from celery import Celery
 from tests.sse_client import Api, Reading
 
 QUESTIONS = 8
-OUTPUT_TOKENS = 48
+OUTPUT_TOKENS = 24
 TOPICS = ("rivers", "bread", "the moon", "horses", "glass", "chess", "salt", "bridges")
 
 

@@ -20,6 +20,7 @@ from inference.engine import (
     PromptRejected,
     Step,
 )
+from inference.preload import readable_openmp
 
 if TYPE_CHECKING:
     from vllm import AsyncEngineArgs, RequestOutput, SamplingParams
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from vllm.v1.metrics.stats import SchedulerStats
 
 ABORT_RETRY_S = 0.02
+CPU_KV_CACHE_GIB = 2
 STOP_GRACE_S = 3.0  # nothing runs any more; what is left then is killed, and its workers die with it
 IDLE = Load(running=0, waiting=0, peak_running=0, kv_cache_usage=0.0)
 
@@ -74,7 +76,8 @@ class VllmEngine:
         """
         _set_environment(self._config)
         try:
-            self._engine = self._build()
+            with readable_openmp():
+                self._engine = self._build()
             # vLLM asks once and keeps the answer; asked now, adding a request never waits for EngineCore.
             await self._engine.get_supported_tasks()
         except Exception as error:
@@ -263,6 +266,8 @@ def _set_environment(config: VllmConfig) -> None:
     os.environ["VLLM_WORKER_MULTIPROC_METHOD"] = "spawn"  # its default, fork, is not safe in a process with threads
     os.environ["VLLM_NO_USAGE_STATS"] = "1"
     os.environ["DO_NOT_TRACK"] = "1"
+    # Left to itself, the CPU build wants 92 % of the machine's memory to be free.
+    os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", str(CPU_KV_CACHE_GIB))
     os.environ.setdefault("VLLM_LOGGING_LEVEL", config.log_level)
     # How long EngineCore waits for workers that were told to end before it makes them: idle CPU workers use it all.
     os.environ.setdefault("VLLM_WORKER_SHUTDOWN_TIMEOUT_SECONDS", "1")

@@ -11,7 +11,6 @@ from launcher.cores import divide
 
 # Honcho kills five seconds after it asked; the engine needs one or two of them.
 DRAIN_S = 3
-KV_CACHE_GB = 2
 
 
 def environments(count: int, hardware: str, ready: Path) -> list[dict[str, str]]:
@@ -32,7 +31,6 @@ def _on_cores(count: int) -> list[dict[str, str]]:
             # Its warnings at start-up say again and again that this is a CPU.
             "VLLM_LOGGING_LEVEL": os.environ.get("VLLM_LOGGING_LEVEL", "ERROR"),
             "PYTHONWARNINGS": "ignore",
-            "VLLM_CPU_KVCACHE_SPACE": os.environ.get("VLLM_CPU_KVCACHE_SPACE", str(KV_CACHE_GB)),
         }
         for share in divide(cores, count, "core")
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 START_PATIENCE_S = 240
 DEATH_PATIENCE_S = 10
+ENGINE_PROCESS = re.compile("spawn_main|VLLM::")
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(START_PATIENCE_S + 60)]
 
@@ -29,8 +31,9 @@ def host(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def spawned_by(parent: psutil.Process) -> list[psutil.Process]:
-    """The processes that multiprocessing spawned for work, not those that keep its books."""
-    return [child for child in parent.children() if "resource_tracker" not in " ".join(child.cmdline())]
+    """Engine processes, named as multiprocessing spawns them or as they call themselves later; no passing `lscpu`."""
+    alive = [child for child in parent.children() if not is_gone(child)]
+    return [child for child in alive if ENGINE_PROCESS.search(" ".join(child.cmdline()))]
 
 
 def wait_until(condition: Callable[[], bool], patience_s: float) -> None:
@@ -56,11 +59,7 @@ def its_worker_is_spawned(host: psutil.Process, _: Path) -> bool:
     return any(spawned_by(core) for core in spawned_by(host))
 
 
-def it_generates(_: psutil.Process, log: Path) -> bool:
-    return b"ready" in log.read_bytes()
-
-
-@pytest.mark.parametrize("moment", [engine_core_is_spawned, its_worker_is_spawned, it_generates])
+@pytest.mark.parametrize("moment", [engine_core_is_spawned, its_worker_is_spawned])
 def test_kill_9_of_the_host_leaves_nothing_behind(
     host: subprocess.Popen[bytes], tmp_path: Path, moment: Callable[[psutil.Process, Path], bool]
 ) -> None:

@@ -7,6 +7,7 @@ import os
 import subprocess
 from collections.abc import Callable
 
+import psutil
 import pytest
 
 from bench import batching
@@ -72,3 +73,13 @@ def test_the_four_calls_of_the_readme_work(vllm_stack: Stack) -> None:
     assert ran.returncode == 0, ran.stderr
     assert "event: delta" in ran.stdout
     assert ran.stdout.rstrip().rsplit("event: ", 1)[1].startswith("done")
+
+
+def test_kill_9_of_the_worker_leaves_nothing_of_its_engine(vllm_stack: Stack) -> None:
+    """The last test here: it ends the stack's worker."""
+    family = psutil.Process(vllm_stack.worker.pid).children(recursive=True)
+    assert len(family) >= 2, "EngineCore and its worker"
+    vllm_stack.worker.popen.kill()
+
+    _, alive = psutil.wait_procs(family, timeout=10)
+    assert [process for process in alive if process.status() != psutil.STATUS_ZOMBIE] == []

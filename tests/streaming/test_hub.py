@@ -240,7 +240,8 @@ class Wire:
     @property
     def url(self) -> str:
         """The server's address by way of this wire."""
-        return self._target._replace(netloc=f"127.0.0.1:{self._port}").geturl()
+        credential, at, _ = self._target.netloc.rpartition("@")
+        return self._target._replace(netloc=f"{credential}{at}127.0.0.1:{self._port}").geturl()
 
     async def __aenter__(self) -> Wire:
         await self.mend()
