@@ -116,7 +116,7 @@ class ChatBusy(Problem):
     status = HTTPStatus.CONFLICT
     code = "chat_busy"
     title = "Chat busy"
-    detail = "This chat is still being answered. Wait for the run to end, or cancel it."
+    detail = "This chat is still being answered. Wait for the run to end."
 
 
 class BodyTooLarge(Problem):

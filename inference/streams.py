@@ -158,3 +158,9 @@ async def read_after(redis: Redis, run_id: UUID, after: EntryId | None, count: i
     start = f"({after}" if after else "-"
     rows = cast(list[tuple[bytes, dict[bytes, bytes]]], await redis.xrange(run_key(run_id), min=start, count=count))
     return [entry(raw_id, raw) for raw_id, raw in rows]
+
+
+async def newest(redis: Redis, run_id: UUID) -> EntryId | None:
+    """The id of a run's last entry so far; None where there is no stream."""
+    last = cast(list[tuple[bytes, object]], await redis.xrevrange(run_key(run_id), count=1))
+    return EntryId.parse(last[0][0]) if last else None

@@ -50,5 +50,5 @@ class TooManyRuns(Refused):
     RETRY_AFTER_S = 5
 
     def __init__(self, limit: int) -> None:
-        detail = f"Your tier allows {limit} answers at a time. Wait for one to end, or cancel it."
+        detail = f"Your tier allows {limit} answers at a time. Wait for one to end."
         super().__init__(detail, self.RETRY_AFTER_S, limit=limit)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from decimal import Decimal
 from typing import Self
 
@@ -10,6 +11,8 @@ from django.db import models
 from django.db.models import Q
 
 from scheduler.errors import ModelUnknown
+
+SLUG = re.compile(r"^[A-Za-z0-9._-]+\Z")
 
 
 class Tier(models.Model):
@@ -46,6 +49,9 @@ class ModelQuerySet(models.QuerySet["Model"]):
 
     def pick(self, tier_slug: str, slug: str | None = None) -> Model:
         """The model of that name, or the default one. Raises `ModelUnknown`, also when the tier may not use it."""
+        # Text that no slug can be must not reach the database, which takes neither a NUL nor half a surrogate pair.
+        if slug is not None and not SLUG.match(slug):
+            raise ModelUnknown(slug)
         wanted = Q(is_default=True) if slug is None else Q(slug=slug)
         model = self.usable_by(tier_slug).filter(wanted).first()
         if model is None:
@@ -59,7 +65,7 @@ class Model(models.Model):
     slug = models.CharField(
         primary_key=True,
         max_length=64,
-        validators=[RegexValidator(r"^[A-Za-z0-9._-]+\Z")],
+        validators=[RegexValidator(SLUG.pattern)],
         help_text="In queue names: never change it.",
     )
     name = models.CharField(max_length=128)

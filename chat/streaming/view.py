@@ -22,7 +22,7 @@ from chat.streaming.hub import Live
 from chat.streaming.place import Place
 from chat.streaming.refusals import BadEventId, StreamsUnavailable
 from chat.streaming.service import Streams
-from inference.streams import Entry, MalformedId
+from inference.streams import Entry, MalformedId, newest
 
 
 @csrf_exempt  # it changes nothing
@@ -81,11 +81,26 @@ async def _streamed(request: HttpRequest, run: Run, place: Place) -> StreamingHt
 
 async def _opening(streams: Streams, live: Live, place: Place, *, is_live: bool) -> Sequence[Entry]:
     try:
-        return await backlog(streams.redis, live, place)
+        return await _unread(streams, live, place, is_live=is_live)
     except (RedisError, OSError) as failure:
         if is_live:
             raise StreamsUnavailable() from failure
         return []  # an ended run is whole in Postgres
+
+
+async def _unread(streams: Streams, live: Live, place: Place, *, is_live: bool) -> Sequence[Entry]:
+    entries = await backlog(streams.redis, live, place)
+    if is_live and not entries:
+        await _refuse_future(streams, live, place)
+    return entries
+
+
+async def _refuse_future(streams: Streams, live: Live, place: Place) -> None:
+    """Raises `BadEventId` for a place that the stream has not reached: its reader would wait in silence."""
+    if place.entry is not None:
+        reached = await newest(streams.redis, live.run_id)
+        if reached is not None and reached < place.entry:
+            raise BadEventId()
 
 
 def event_stream(

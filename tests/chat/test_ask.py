@@ -167,6 +167,8 @@ def test_a_broker_that_takes_connections_and_never_answers_holds_nobody_up(
         ({"content": "Hi", "model": 7}, "model_not_text"),
         ({"content": "Hi", "model": "nowhere"}, "model_unknown"),
         ({"content": "Hi", "model": ""}, "model_unknown"),
+        ({"content": "Hi", "model": "a\0b"}, "model_unknown"),
+        ({"content": "Hi", "model": "\ud800"}, "model_unknown"),
         ({"content": "Hi", "max_output_tokens": 0}, "max_output_tokens_invalid"),
         ({"content": "Hi", "max_output_tokens": -1}, "max_output_tokens_invalid"),
         ({"content": "Hi", "max_output_tokens": 1.5}, "max_output_tokens_invalid"),

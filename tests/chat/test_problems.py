@@ -22,6 +22,13 @@ def test_an_unknown_address_is_not_found(as_alice: Client, settings: LazySetting
         assert (answer.status_code, code_of(answer)) == (404, "not_found")
 
 
+@pytest.mark.parametrize("method", ["post", "put", "delete"])
+def test_an_unknown_address_asks_nobody_for_a_csrf_token(method: str) -> None:
+    answer = getattr(Client(enforce_csrf_checks=True), method)("/api/nothing")
+
+    assert (answer.status_code, code_of(answer)) == (404, "not_found")
+
+
 def test_a_wrong_method_is_told_which_are_right(as_alice: Client) -> None:
     answer = as_alice.delete("/api/chats")
 

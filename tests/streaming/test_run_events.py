@@ -118,6 +118,13 @@ async def test_a_last_id_for_a_live_run_is_answered_400(web: Web, telling: Telli
         assert answer.status == 400
 
 
+async def test_an_id_that_a_live_run_has_not_reached_is_answered_400(web: Web, telling: Telling) -> None:
+    await telling.start()
+
+    async with web.api.stream(telling.path, "1-500-3") as answer:
+        assert (answer.status, (await answer.json())["code"]) == (400, "bad_event_id")
+
+
 async def test_without_a_credential_it_is_401(web: Web, telling: Telling) -> None:
     for headers in ({}, {"Authorization": "Bearer pal_wrong"}):
         async with request(web.port, "GET", telling.path, headers) as answer:
