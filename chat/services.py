@@ -140,14 +140,6 @@ def release(model: str, tier: str) -> list[UUID]:
     return sent
 
 
-def position(run: Run) -> int | None:
-    """The run's place among those that wait for its model in its tier, 1 being next; None when it waits no more.
-
-    Raises `RedisError` when the broker is away.
-    """
-    return dispatcher().position(run.pk, run.model_id, run.tier_id)
-
-
 def dispatcher() -> Dispatcher:
     """This process's dispatcher for the broker of the settings."""
     return _dispatcher(settings.BROKER_URL, settings.DISPATCH_LOOKAHEAD)

@@ -52,10 +52,6 @@ class Dispatcher:
         """
         return self._send(self._room(model, tier).release(self._lookahead), model, tier)
 
-    def position(self, run_id: UUID, model: str, tier: str) -> int | None:
-        """As `Room.position`."""
-        return self._room(model, tier).position(run_id)
-
     def _room(self, model: str, tier: str) -> Room:
         return Room(self._redis, model, tier)
 

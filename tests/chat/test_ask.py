@@ -14,7 +14,7 @@ from django.test import Client
 from pytest_django import DjangoCaptureOnCommitCallbacks
 from redis import Redis
 
-from chat import context, services
+from chat import context
 from chat.models import Chat, Message, Role, Run, Status, User
 from inference.tokens import Tokenizer, Turn
 from scheduler.models import Model, Tier
@@ -119,7 +119,6 @@ def test_with_the_queue_full_the_run_waits_in_its_room(
     run = Run.objects.get()
     assert run.released_at is None
     assert broker.zrange(room_key(model.slug, "free"), 0, -1) == [str(run.pk).encode()]
-    assert services.position(run) == 1
 
 
 def test_with_the_broker_down_the_run_is_stored_and_stays_queued(

@@ -15,7 +15,7 @@ from redis.exceptions import RedisError
 from uuid6 import uuid7
 
 from scheduler.dispatch import Dispatcher, broker_client
-from scheduler.room import queue_name
+from scheduler.room import Room, queue_name
 
 LOOKAHEAD = 2
 
@@ -79,11 +79,12 @@ def test_a_place_is_exact_from_the_room_to_the_head_of_the_queue(
     runs = [uuid7() for _ in range(5)]
     for run_id in runs:
         dispatcher.admit([run_id], name, "free")
-    assert [dispatcher.position(run_id, name, "free") for run_id in runs] == [1, 2, 3, 4, 5]
+    room = Room(redis, name, "free")
+    assert [room.position(run_id) for run_id in runs] == [1, 2, 3, 4, 5]
 
     redis.rpop(queue_name(name, "free"))
 
-    assert [dispatcher.position(run_id, name, "free") for run_id in runs] == [None, 1, 2, 3, 4]
+    assert [room.position(run_id) for run_id in runs] == [None, 1, 2, 3, 4]
 
 
 def test_a_message_names_the_task_and_the_run(dispatcher: Dispatcher, redis: Redis, name: str) -> None:
