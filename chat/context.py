@@ -22,14 +22,22 @@ class Prompt:
 
 def for_question(chat: Chat, model: Model, content: str) -> Prompt:
     """The prompt that `content` would make as the chat's next message. Raises `TokensError`."""
-    history = _turns(chat.messages.all())
+    history = _turns(chat.messages.standing())
     question = (_next_position(history), Role.USER, content)
     return _prompt(model, [*history, question])
 
 
 def for_run(run: Run) -> Prompt:
-    """The prompt of a stored run: the same ids that were counted when it was asked. Raises `TokensError`."""
-    return _prompt(run.model, _turns(Message.objects.filter(chat=run.chat_id, position__lte=run.prompt.position)))
+    """The prompt of a stored run: the same ids that were counted when it was asked. Raises as `for_stored`."""
+    return for_stored(run.prompt, run.model)
+
+
+def for_stored(question: Message, model: Model) -> Prompt:
+    """The prompt that ends with a stored question. Raises `Message.DoesNotExist` when it was deleted, `TokensError`."""
+    rows = _turns(Message.objects.standing().filter(chat=question.chat_id, position__lte=question.position))
+    if not rows:
+        raise Message.DoesNotExist
+    return _prompt(model, rows)
 
 
 def build(model: Model, turns: Iterable[Turn]) -> list[int]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 import time
+from dataclasses import dataclass
 from datetime import timedelta
 
+from chat.emitted import Emitted, agree
 from inference.engine import FinishReason, Step
 from inference.tokens import Decoder, Tokenizer
 
@@ -14,23 +16,59 @@ UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 REPLACEMENT = "\ufffd"
 
 
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A part of a draft: the text from `offset` on, and the ids behind those that stood for what was before it."""
+
+    offset: int
+    text: str
+    token_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What an answer took so far."""
+
+    output_tokens: int
+    cached_tokens: int = 0
+    first_token_age: timedelta | None = None
+
+
 class Draft:
     """The text so far with its counts; what readers see and what is stored both come from here."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        self._decoder = Decoder(tokenizer)
-        self._pieces: list[str] = []
+        self._tokenizer = tokenizer
         self._first_token_at: float | None = None
-        self.output_tokens = 0
-        self.cached_tokens = 0
+        self._cached_tokens = 0
         self.finish_reason: FinishReason | None = None
+        self._begin()
+
+    def _begin(self) -> None:
+        self._decoder = Decoder(self._tokenizer)
+        self._pieces: list[str] = []
+        self._put_by_chars = 0
+        self._put_by_ids = 0
+        self.token_ids: list[int] = []
+
+    def go_on_from(self, emitted: Emitted, saved: Emitted) -> None:
+        """Take over, as an empty draft, what earlier attempts emitted, of which `saved` is put by.
+
+        What `close` added to their text is no part of it any more. Where the ids do not make the text it stays empty.
+        """
+        text = self._keep(self._decoder.push(emitted.token_ids))
+        self.token_ids.extend(emitted.token_ids)
+        if not emitted.text.startswith(text):
+            self._begin()
+        elif agree(text, saved.text):
+            self._put_by_chars, self._put_by_ids = min(len(text), len(saved.text)), len(saved.token_ids)
 
     def add(self, step: Step) -> str:
         """Take a step in; returns the text that it made whole."""
         if self._first_token_at is None and step.token_ids:
             self._first_token_at = time.monotonic()
-        self.output_tokens += len(step.token_ids)
-        self.cached_tokens = max(self.cached_tokens, step.cached_tokens)
+        self.token_ids.extend(step.token_ids)
+        self._cached_tokens = max(self._cached_tokens, step.cached_tokens)
         self.finish_reason = step.finish_reason
         return self._keep(self._decoder.push(step.token_ids))
 
@@ -44,11 +82,26 @@ class Draft:
         return "".join(self._pieces)
 
     @property
+    def counts(self) -> Counts:
+        """Its counts, tokens of earlier attempts included."""
+        return Counts(len(self.token_ids), self._cached_tokens, self.first_token_age)
+
+    @property
     def first_token_age(self) -> timedelta | None:
-        """How long ago the first token came."""
+        """How long ago this attempt's first token came."""
         if self._first_token_at is None:
             return None
         return timedelta(seconds=time.monotonic() - self._first_token_at)
+
+    def unsaved(self) -> Piece:
+        """What was not put by so far."""
+        return Piece(self._put_by_chars, self.text[self._put_by_chars :], tuple(self.token_ids[self._put_by_ids :]))
+
+    def put_by(self, piece: Piece) -> None:
+        """What `unsaved` returned is stored; ids without text are kept until there is some."""
+        if piece.text:
+            self._put_by_chars = piece.offset + len(piece.text)
+            self._put_by_ids += len(piece.token_ids)
 
     def _keep(self, text: str) -> str:
         storable = UNSTORABLE.sub(REPLACEMENT, text)

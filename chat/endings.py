@@ -7,7 +7,10 @@ from typing import Any
 
 from chat.models import Run, Status
 from inference.streams import Ended
+from scheduler.prices import cost
 
+WORKER_LOST = "worker_lost"
+QUEUE_TIMEOUT = "queue_timeout"
 # Codes of a failed run, and what its reader is told. Never the engine's own words: they may quote the prompt.
 DETAILS = {
     "generation_failed": "The model failed while it wrote this answer.",
@@ -15,6 +18,8 @@ DETAILS = {
     "unencodable_text": "The conversation holds characters that cannot be encoded.",
     "template_refused": "The model's chat template does not take this conversation.",
     "tokenizer_unusable": "The model's tokenizer cannot be used.",
+    QUEUE_TIMEOUT: "No worker was free in time. It cost you nothing; try again.",
+    WORKER_LOST: "The workers that wrote this answer went down, again and again.",
     "internal_error": "Something went wrong on our side.",
 }
 # The same prompt would fail again.
@@ -37,6 +42,7 @@ def _common(run: Run, text: str) -> dict[str, Any]:
             "input_tokens": run.input_tokens,
             "cached_tokens": run.cached_tokens,
             "output_tokens": run.output_tokens,
+            "charged_tokens": run.charged_tokens,
         },
     }
 
@@ -47,6 +53,7 @@ def _particular(run: Run) -> dict[str, Any]:
             retryable = run.error_code not in FINAL_CODES
             return {"code": run.error_code, "detail": run.error_detail, "retryable": retryable}
         case Status.CANCELLED:
-            return {"refunded_tokens": 0}
+            reserved = cost(run.input_tokens, run.max_output_tokens)
+            return {"refunded_tokens": reserved - run.charged_tokens}
         case _:
             return {}

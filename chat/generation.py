@@ -5,28 +5,31 @@ from __future__ import annotations
 import asyncio
 import logging
 import traceback
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import timedelta
-from enum import Enum, auto
 from functools import partial
 from uuid import UUID
 
-from django.db import InterfaceError, OperationalError, transaction
-from django.db.models.functions import Now
 from uuid6 import uuid7
 
-from chat import context, endings
+from chat import accounting, announcements, context, endings, outcomes
+from chat.announcer import Announcer, announcing
+from chat.attempt import Attempt, AttemptLost, Cancelled, Summons, Verdict
+from chat.burials import end_as_told
 from chat.draft import Draft
-from chat.leases import Leases, give_back
-from chat.models import Chat, Claim, Message, Outcome, Role, Run, RunTaken, Status
+from chat.finishing import finish_run
+from chat.leases import Holding, Leases
+from chat.models import Claim, Message, Outcome, Run, RunTaken
 from chat.releases import Releases
+from chat.resumption import resume
 from chat.rows import DatabaseAway, Rows
 from inference.engine import EngineDead, FinishReason, Generation, GenerationFailed, PromptRejected, Sampling
+from inference.gate import Gate
 from inference.host import HandedBack, Workplace
 from inference.stream_writer import Fenced, RunStream
-from inference.tokens import Tokenizer, TokensError
+from inference.tokens import TokensError
 from scheduler.models import Model
 
 logger = logging.getLogger(__name__)
@@ -35,82 +38,90 @@ DATABASE_THREADS = 4
 INTERNAL_ERROR = "internal_error"
 
 
-class AttemptLost(Exception):
-    """The run is another's by now: publish nothing."""
-
-
-class Verdict(Enum):
-    """Why an attempt must stop before its end."""
-
-    HANDED_BACK = auto()
-    LOST = auto()
-
-
-@dataclass(eq=False, slots=True)
-class Attempt:
-    """A run that this worker has claimed."""
-
-    run: Run
-    claim: Claim
-    verdict: Verdict | None = None
-
-    @property
-    def request_id(self) -> str:
-        """What the engine knows it by: a fresh name for each attempt."""
-        return f"{self.claim.run_id}:{self.claim.attempt}"
-
-    def check(self) -> None:
-        """Raises `HandedBack`, `AttemptLost` when it must stop."""
-        match self.verdict:
-            case Verdict.HANDED_BACK:
-                raise HandedBack(self.request_id)
-            case Verdict.LOST:
-                raise AttemptLost(self.request_id)
-
-
 class Attempts:
     """Carries runs through their attempts on one worker's engine, on the engine's event loop."""
 
-    def __init__(self, workplace: Workplace, rows: Rows, leases: Leases, releases: Releases) -> None:
+    def __init__(
+        self, workplace: Workplace, rows: Rows, leases: Leases, releases: Releases, announcer: Announcer
+    ) -> None:
         self._worker_name = workplace.worker_name
         self._engine = workplace.engine
+        self._streams = workplace.streams
         self._writer = workplace.writer
         self._tokenizer = workplace.tokenizer
         self._rows = rows
         self._leases = leases
         self._releases = releases
+        self._announcer = announcer
+        self._gate = Gate(workplace.engine, workplace.on_room)
+        self._summonses: set[Summons] = set()
         self._live: set[Attempt] = set()
+        self._aborts: set[asyncio.Task[None]] = set()
         self._closing = False
 
     def limit(self) -> int:
-        """As many runs as the engine has slots: each run in hand is in one, or on its way in or out."""
-        return self._engine.slots
+        """As many runs as the engine has slots and blocks for; each in hand is in, or on its way in or out."""
+        return self._gate.limit
 
     def report(self) -> Mapping[str, float]:
-        """The engine's slots and load."""
-        return {"slots": self._engine.slots, **asdict(self._engine.load())}
+        """The engine's slots and load, and what of its KV cache is left to give."""
+        return {"slots": self._engine.slots, **asdict(self._engine.load()), **self._gate.report()}
 
     async def hand_back(self) -> None:
         """Stop what is being generated, and what is about to be."""
         self._closing = True
-        stops = (self._stop(attempt, Verdict.HANDED_BACK) for attempt in list(self._live))
-        await asyncio.gather(*stops, return_exceptions=True)  # the engine may be gone
+        for attempt in list(self._live):
+            self._stop(attempt, Verdict.HANDED_BACK)
+        await asyncio.gather(*self._aborts, return_exceptions=True)  # the engine may be gone
+
+    def cancel(self, run_id: UUID) -> None:
+        """Stop a run and keep its text so far; a run that is not here is no error."""
+        for summons in self._summonses:
+            summons.is_cancelled = summons.is_cancelled or summons.run_id == run_id
+        for attempt in self._live:
+            if attempt.run.pk == run_id:
+                self._stop(attempt, Verdict.CANCELLED)
 
     async def run(self, run_id: UUID) -> None:
         """Claim a run and bring it to its end; does nothing when it is not ours. Raises `HandedBack`, `EngineDead`."""
-        attempt = await self._claim(run_id)
-        if attempt is None:
-            return
+        with self._gate.expecting() as visit:
+            attempt = await self._summoned(Summons(run_id, visit))
+            if attempt is None:
+                self._releases.want_all()
+            else:
+                await self._carry(attempt)
+
+    async def _carry(self, attempt: Attempt) -> None:
         self._live.add(attempt)
-        self._releases.want(attempt.run)
+        self._releases.claimed(attempt.run)
         try:
-            with self._leases.holding(attempt.claim, on_lost=partial(self._stop, attempt, Verdict.LOST)):
+            with self._leases.holding(attempt.claim, self._holding(attempt)):
                 await self._course(attempt)
         finally:
             self._live.discard(attempt)
-            self._releases.want(attempt.run)
+            self._releases.ended(attempt.run)
 
-    async def _claim(self, run_id: UUID) -> Attempt | None:
+    def _holding(self, attempt: Attempt) -> Holding:
+        return Holding(
+            attempt.draft,
+            on_lost=partial(self._stop, attempt, Verdict.LOST),
+            on_cancel=partial(self._stop, attempt, Verdict.CANCELLED),
+        )
+
+    async def _summoned(self, summons: Summons) -> Attempt | None:
+        """The run's next attempt; None when there is none for us."""
+        # A cancel between the claim and the moment it is known here would find nobody.
+        self._summonses.add(summons)
+        try:
+            attempt = await self._claim(summons)
+        finally:
+            self._summonses.discard(summons)
+        if attempt is not None and (summons.is_cancelled or attempt.run.cancel_requested_at is not None):
+            attempt.verdict = Verdict.CANCELLED
+        return attempt
+
+    async def _claim(self, summons: Summons) -> Attempt | None:
+        run_id = summons.run_id
         try:
             run, claim = await self._rows.insist(claim_run, run_id, self._worker_name, self._leases.lease)
         except RunTaken:
@@ -119,91 +130,127 @@ class Attempts:
         except DatabaseAway as error:
             raise HandedBack(run_id) from error
         logger.info("run.claimed run=%s attempt=%d worker=%s", run_id, claim.attempt, self._worker_name)
-        return Attempt(run, claim, Verdict.HANDED_BACK if self._closing else None)
+        verdict = Verdict.HANDED_BACK if self._closing else None
+        return Attempt(run, claim, Draft(self._tokenizer), summons.visit, verdict)
 
     async def _course(self, attempt: Attempt) -> None:
         try:
-            stream = await self._open(attempt)
-            draft = Draft(self._tokenizer)
-            error_code = await self._write(attempt, stream, draft)
-            await self._end(attempt, stream, draft, error_code)
-        except (AttemptLost, Fenced):
+            if attempt.verdict is Verdict.CANCELLED:
+                await self._end_unwritten(attempt)
+            else:
+                await self._produce(attempt)
+        except (AttemptLost, Fenced, Message.DoesNotExist):
             logger.warning("run.lost run=%s attempt=%d", attempt.run.pk, attempt.claim.attempt)
-        except (EngineDead, HandedBack):
-            await self._give_back(attempt)
+        except HandedBack:
+            # Not where the engine let go of it unasked: it might do so each time, for ever.
+            await self._give_back(attempt, is_blameless=attempt.verdict is Verdict.HANDED_BACK)
+            raise
+        except EngineDead:
+            await self._give_back(attempt, is_blameless=False)
             raise
         except DatabaseAway as error:
             raise HandedBack(attempt.request_id) from error
         except Exception as error:
             _log_without_text(attempt, error)
 
-    async def _open(self, attempt: Attempt) -> RunStream:
-        """Fence off older attempts; what they wrote is void."""
+    async def _end_unwritten(self, attempt: Attempt) -> None:
+        """End a run that was cancelled before this attempt, with what those before it wrote."""
+        if not await self._rows.insist(end_as_told, attempt.run, attempt.claim, uuid7(), outcomes.cancelled):
+            raise AttemptLost(attempt.request_id)
+        self._note_end(attempt)
+
+    async def _produce(self, attempt: Attempt) -> None:
+        self._announcer.say(announcements.streaming, attempt.run)
         stream = await self._writer.open(attempt.run.pk, attempt.claim.attempt, attempt.run.model_id)
         if attempt.claim.attempt > 1:
-            stream.reset(0)
-        return stream
+            await resume(attempt, stream, self._streams, self._rows)
+        outcome = await self._write(attempt, stream)
+        await self._end(attempt, stream, attempt.draft.text, outcome)
 
-    async def _write(self, attempt: Attempt, stream: RunStream, draft: Draft) -> str:
-        """Generate; returns the code of what went wrong, empty when nothing did. Raises what is not the run's fault."""
+    async def _write(self, attempt: Attempt, stream: RunStream) -> Outcome:
+        """Generate; returns how that went. Raises what is not the run's fault."""
+        run, draft = attempt.run, attempt.draft
         try:
-            await self._generate(attempt, stream, draft)
+            await self._generate(attempt, stream)
+        except Cancelled:
+            return outcomes.cancelled(run, draft.counts)
         except (GenerationFailed, PromptRejected, TokensError) as error:
-            return error.code
-        except (EngineDead, HandedBack, AttemptLost, Fenced, OperationalError, InterfaceError):
+            return outcomes.failed(run, draft.counts, error.code)
+        except (EngineDead, HandedBack, AttemptLost, Fenced, Message.DoesNotExist, *DatabaseAway):
             raise
         except Exception as error:
             _log_without_text(attempt, error)
-            return INTERNAL_ERROR
-        return ""
+            return outcomes.failed(run, draft.counts, INTERNAL_ERROR)
+        return outcomes.done(run, draft)
 
-    async def _generate(self, attempt: Attempt, stream: RunStream, draft: Draft) -> None:
+    async def _generate(self, attempt: Attempt, stream: RunStream) -> None:
+        draft = attempt.draft
         attempt.check()
         prompt = await self._rows.insist(context.for_run, attempt.run)
-        generation = Generation(
-            attempt.request_id, prompt.ids, attempt.run.max_output_tokens, sampling_of(attempt.run.model)
-        )
-        async with aclosing(self._engine.generate(generation)) as steps:
+        attempt.check()  # what came meanwhile found nothing to abort
+        if generation := continued(attempt, prompt.ids):
+            await self._generate_rest(attempt, stream, generation)
+        else:
+            draft.finish_reason = FinishReason.LENGTH
+        stream.push(draft.close(), ())
+
+    async def _generate_rest(self, attempt: Attempt, stream: RunStream, generation: Generation) -> None:
+        draft, visit = attempt.draft, attempt.visit
+        async with visit.inside(generation.most_tokens), aclosing(self._engine.generate(generation)) as steps:
+            attempt.check()  # what came after its turn had come found nothing to abort
             async for step in steps:
                 if step.finish_reason in {None, FinishReason.ABORT}:
                     attempt.check()
                 stream.push(draft.add(step), step.token_ids)
         if draft.finish_reason is FinishReason.ABORT:
             raise HandedBack(attempt.request_id)  # by the engine itself, which is going down
-        stream.push(draft.close(), ())
 
-    async def _end(self, attempt: Attempt, stream: RunStream, draft: Draft, error_code: str) -> None:
+    async def _end(self, attempt: Attempt, stream: RunStream, text: str, outcome: Outcome) -> None:
         await stream.flush()
-        outcome = outcome_of(attempt.run, draft, error_code)
-        if not await self._rows.insist(finish_run, attempt.run, attempt.claim.attempt, outcome, draft.text, uuid7()):
+        if not await self._rows.insist(finish_run, attempt.run, attempt.claim.attempt, outcome, text, uuid7()):
             raise AttemptLost(attempt.request_id)
+        self._note_end(attempt)
+        await stream.end(endings.ended(attempt.run, text))
+        await self._rows.act(accounting.settle, attempt.run)
+
+    def _note_end(self, attempt: Attempt) -> None:
+        run = attempt.run
         logger.info(
             "run.ended run=%s attempt=%d status=%s code=%s output_tokens=%d",
-            *(attempt.run.pk, attempt.claim.attempt, outcome.status, error_code or "-", outcome.output_tokens),
+            *(run.pk, attempt.claim.attempt, run.status, run.error_code or "-", run.output_tokens),
         )
-        await stream.end(endings.ended(attempt.run, draft.text))
+        self._announcer.say(announcements.ended, run)
 
-    async def _stop(self, attempt: Attempt, verdict: Verdict) -> None:
-        attempt.verdict = attempt.verdict or verdict
-        await self._engine.abort(attempt.request_id)
+    def _stop(self, attempt: Attempt, verdict: Verdict) -> None:
+        """Beside the caller, who may have others to stop: an engine lets go of a request at its next step."""
+        attempt.stop(verdict)
+        abort = asyncio.create_task(self._abort(attempt))
+        self._aborts.add(abort)
+        abort.add_done_callback(self._aborts.discard)
 
-    async def _give_back(self, attempt: Attempt) -> None:
+    async def _abort(self, attempt: Attempt) -> None:
+        try:
+            await self._engine.abort(attempt.request_id)
+        except EngineDead:
+            logger.warning("run.not_aborted run=%s attempt=%d", attempt.run.pk, attempt.claim.attempt)
+
+    async def _give_back(self, attempt: Attempt, *, is_blameless: bool) -> None:
         """Let the next attempt begin at once: its message is about to go back to the queue."""
         logger.warning("run.handed_back run=%s attempt=%d", attempt.run.pk, attempt.claim.attempt)
         try:
-            await self._rows.act(give_back, attempt.claim)
+            await self._leases.give_back(attempt.claim, is_blameless=is_blameless)
         except DatabaseAway as error:
             logger.warning("run.lease_left run=%s error=%s", attempt.run.pk, type(error).__name__)
 
 
 @asynccontextmanager
 async def attempts_on(workplace: Workplace, lease: timedelta) -> AsyncIterator[Attempts]:
-    """The worker's attempts, with the tasks beside them that renew leases and release the next runs."""
+    """The worker's attempts, with the tasks beside them that renew leases, release the next runs and tell pages."""
     rows = Rows(DATABASE_THREADS)
-    leases, releases = Leases(rows, lease), Releases()
+    leases, releases = Leases(lease), Releases()
     try:
-        async with leases.renewing(), releases.releasing():
-            yield Attempts(workplace, rows, leases, releases)
+        async with leases.renewing(), releases.releasing(), announcing() as announcer:
+            yield Attempts(workplace, rows, leases, releases, announcer)
     finally:
         rows.close()
 
@@ -211,68 +258,16 @@ async def attempts_on(workplace: Workplace, lease: timedelta) -> AsyncIterator[A
 def claim_run(run_id: UUID, worker: str, lease: timedelta) -> tuple[Run, Claim]:
     """Take a run, and read what its attempt needs. Raises `RunTaken`."""
     claim = Run.objects.claim(run_id, worker, lease)
-    return Run.objects.select_related("model", "prompt").get(pk=run_id), claim
+    return Run.objects.claimed(claim), claim
 
 
-def finish_run(run: Run, attempt: int, outcome: Outcome, text: str, answer_id: UUID) -> bool:
-    """End a run with its message, all or nothing; False when another attempt has it.
-
-    Safe to repeat with the same `answer_id`. Brings `run` in step with its row.
-    """
-    message_id = answer_id if text or outcome.status is Status.DONE else None
-    with transaction.atomic():
-        # The chat first, as whoever asks in it does: the other way round the two could wait for each other.
-        Chat.objects.filter(pk=run.chat_id).update(updated_at=Now())
-        ours = run.finish(attempt, outcome, message_id)
-        if not ours:
-            transaction.set_rollback(True)
-        elif message_id is not None:
-            _store_answer(run, message_id, text)
-    if not (ours or _has_ended_so(run, attempt, outcome, message_id)):
-        return False
-    _mirror(run, outcome, message_id)
-    return True
-
-
-def _store_answer(run: Run, message_id: UUID, text: str) -> None:
-    Message.objects.create(
-        id=message_id,
-        chat_id=run.chat_id,
-        position=run.prompt.position + 1,
-        role=Role.ASSISTANT,
-        content=text,
-        token_count=Tokenizer.load(run.model.source).count(text),
-    )
-
-
-def _has_ended_so(run: Run, attempt: int, outcome: Outcome, message_id: UUID | None) -> bool:
-    """An earlier call did it, and its reply was lost."""
-    return Run.objects.filter(pk=run.pk, attempt=attempt, status=outcome.status, answer=message_id).exists()
-
-
-def _mirror(run: Run, outcome: Outcome, message_id: UUID | None) -> None:
-    run.answer_id = message_id
-    run.status = outcome.status
-    run.finish_reason = outcome.finish_reason
-    run.input_tokens = outcome.input_tokens
-    run.cached_tokens = outcome.cached_tokens
-    run.output_tokens = outcome.output_tokens
-    run.error_code = outcome.error_code
-    run.error_detail = outcome.error_detail
-
-
-def outcome_of(run: Run, draft: Draft, error_code: str) -> Outcome:
-    """How a run ended that wrote `draft`; `error_code` is empty when nothing went wrong."""
-    return Outcome(
-        status=Status.FAILED if error_code else Status.DONE,
-        finish_reason="error" if error_code else str(draft.finish_reason),
-        input_tokens=run.input_tokens,
-        cached_tokens=draft.cached_tokens,
-        output_tokens=draft.output_tokens,
-        error_code=error_code,
-        error_detail=endings.DETAILS[error_code] if error_code else "",
-        first_token_age=draft.first_token_age,
-    )
+def continued(attempt: Attempt, prompt_ids: Sequence[int]) -> Generation | None:
+    """What to ask of the engine: the prompt with what is written already; None when that has reached the cap."""
+    written, run = attempt.draft.token_ids, attempt.run
+    if len(written) >= run.max_output_tokens:
+        return None
+    ids, cap = [*prompt_ids, *written], run.max_output_tokens - len(written)
+    return Generation(attempt.request_id, ids, cap, sampling_of(run.model))
 
 
 def sampling_of(model: Model) -> Sampling:

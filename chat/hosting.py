@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 # This module is where the worker process enters Django, as manage.py and asgi.py are for others.
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "chatsite.settings")
+# One for each thread that asks for rows: a renewal of leases must not wait for a connection.
+os.environ.setdefault("DATABASE_POOL", "8")
 django.setup()
 
 

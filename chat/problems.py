@@ -21,8 +21,10 @@ class Problem(Exception):
     │   └── CsrfFailed              a session changes nothing without its token
     ├── NotFound               404  unknown, malformed, or somebody else's
     ├── MethodNotAllowed       405
-    ├── NotAcceptable          406
     ├── ChatBusy               409  it is still being answered; `run_id` is the live run
+    ├── NotLatest              409  another question came after the one to be answered again
+    ├── IdempotencyInFlight    409  the first request with this key is not over
+    ├── IdempotencyKeyReused   422  this key came with another request
     ├── BodyTooLarge           413
     ├── MediaTypeUnsupported   415
     ├── Invalid                400  the request can never succeed as it is
@@ -31,9 +33,15 @@ class Problem(Exception):
     │   ├── ContentBlank, ContentHasNul, ContentNotUnicode, ContentTooLarge
     │   ├── PromptTooLong           with its history it does not fit the model's window
     │   ├── ModelUnknown
+    │   ├── PromptExceedsBudget     it does not even fit a full budget
+    │   ├── IdempotencyKeyInvalid
     │   └── CursorInvalid, LimitInvalid
-    ├── TooManyRequests        429  over a personal limit; code is the scheduler's
+    ├── TooManyRequests        429  over a personal limit: of requests or streams; code is the scheduler's
+    │   ├── TooManyRuns
+    │   └── BudgetExhausted
+    ├── QueueFull              503  as many runs wait as may: nobody's fault
     ├── ModelUnusable          503  its tokenizer or template is broken
+    ├── Stopping               503  the process was told to stop, and ran out of time
     ├── DatabaseUnavailable    503
     └── Internal               500  a bug of ours, told without its inside
     """
@@ -42,10 +50,13 @@ class Problem(Exception):
     code = "internal_error"
     title = "Internal error"
     detail = "Something went wrong on our side."
+    retry_after_s: ClassVar[int | None] = None  # where it may be worth another try
 
     def __init__(self, detail: str | None = None, *, headers: Mapping[str, str] | None = None, **data: Any) -> None:
         self.detail = detail or self.detail
         self.headers = dict(headers or {})
+        if self.retry_after_s is not None:
+            self.headers["Retry-After"] = str(self.retry_after_s)
         self.data = data
         super().__init__(self.code, self.detail)
 
@@ -101,22 +112,41 @@ class MethodNotAllowed(Problem):
     detail = "This address does not take that method; the Allow header lists those it does."
 
 
-class NotAcceptable(Problem):
-    """JSON is all there is."""
-
-    status = HTTPStatus.NOT_ACCEPTABLE
-    code = "not_acceptable"
-    title = "Not acceptable"
-    detail = "This address answers application/json."
-
-
 class ChatBusy(Problem):
     """The chat is still being answered."""
 
     status = HTTPStatus.CONFLICT
     code = "chat_busy"
     title = "Chat busy"
-    detail = "This chat is still being answered. Wait for the run to end."
+    detail = "This chat is still being answered. Wait for the run to end, or cancel it."
+
+
+class NotLatest(Problem):
+    """Only the chat's latest question can be answered again."""
+
+    status = HTTPStatus.CONFLICT
+    code = "not_latest"
+    title = "Not the latest question"
+    detail = "Another question came after this one: only the chat's latest can be answered again."
+
+
+class IdempotencyInFlight(Problem):
+    """The first request with this key is not over."""
+
+    status = HTTPStatus.CONFLICT
+    code = "idempotency_in_flight"
+    title = "Request in flight"
+    detail = "Another request with this Idempotency-Key is being served. Send yours again to learn what it made."
+    retry_after_s = 1
+
+
+class IdempotencyKeyReused(Problem):
+    """This key came with another request."""
+
+    status = HTTPStatus.UNPROCESSABLE_ENTITY
+    code = "idempotency_key_reused"
+    title = "Idempotency-Key reused"
+    detail = "This Idempotency-Key came with another address or body. Make a new key for each new request."
 
 
 class BodyTooLarge(Problem):
@@ -220,6 +250,21 @@ class ModelUnknown(Invalid):
     title = "Model unknown"
 
 
+class PromptExceedsBudget(Invalid):
+    """With the chat's history it does not even fit a full budget."""
+
+    code = "prompt_exceeds_budget"
+    title = "Prompt exceeds budget"
+
+
+class IdempotencyKeyInvalid(Invalid):
+    """Not a key that could be kept."""
+
+    code = "idempotency_key_invalid"
+    title = "Idempotency-Key invalid"
+    detail = "An Idempotency-Key has 1 to 255 printable ASCII characters. A random UUID is a good one."
+
+
 class CursorInvalid(Invalid):
     """Not a cursor of ours."""
 
@@ -247,6 +292,29 @@ class TooManyRequests(Problem):
         super().__init__(refusal.detail, headers={"Retry-After": str(refusal.retry_after_s)}, **refusal.data)
 
 
+class TooManyRuns(TooManyRequests):
+    """As many of the user's runs are live as may be."""
+
+    title = "Too many answers at once"
+
+
+class BudgetExhausted(TooManyRequests):
+    """What is left of the user's budget does not suffice."""
+
+    title = "Budget exhausted"
+
+
+class QueueFull(Problem):
+    """At capacity: as many runs wait as may."""
+
+    status = HTTPStatus.SERVICE_UNAVAILABLE
+    code = "queue_full"
+    title = "Queue full"
+
+    def __init__(self, refusal: Refused) -> None:
+        super().__init__(refusal.detail, headers={"Retry-After": str(refusal.retry_after_s)}, **refusal.data)
+
+
 class ModelUnusable(Problem):
     """The model's tokenizer or chat template is broken: the operator's to mend."""
 
@@ -254,9 +322,7 @@ class ModelUnusable(Problem):
     code = "model_unusable"
     title = "Model unusable"
     detail = "This model cannot take prompts now. Try another, or come back later."
-
-    def __init__(self) -> None:
-        super().__init__(headers={"Retry-After": "60"})
+    retry_after_s = 60
 
 
 class DatabaseUnavailable(Problem):
@@ -266,9 +332,17 @@ class DatabaseUnavailable(Problem):
     code = "database_unavailable"
     title = "Database unavailable"
     detail = "The database does not answer. Try again soon."
+    retry_after_s = 2
 
-    def __init__(self) -> None:
-        super().__init__(headers={"Retry-After": "2"})
+
+class Stopping(Problem):
+    """This process was told to stop, and ran out of time."""
+
+    status = HTTPStatus.SERVICE_UNAVAILABLE
+    code = "stopping"
+    title = "Server stopping"
+    detail = "This server process stops, and could not answer in time. Send the request again."
+    retry_after_s = 1
 
 
 def response(problem: Problem) -> HttpResponse:
@@ -284,6 +358,7 @@ def response(problem: Problem) -> HttpResponse:
     return HttpResponse(
         json.dumps(body, ensure_ascii=True),
         status=problem.status,
+        reason=problem.title,  # what the log says of it
         headers=problem.headers,
         content_type="application/problem+json",
     )

@@ -18,7 +18,8 @@ Args = TypeVarTuple("Args")
 
 PAUSE_MIN_S = 0.1
 PAUSE_MAX_S = 2.0
-PATIENCE_S = 30.0
+# A restart or a failover of the database is ridden out.
+PATIENCE_S = 90.0
 
 DatabaseAway = (OperationalError, InterfaceError)
 

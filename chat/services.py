@@ -1,157 +1,129 @@
-"""Acts that cross stores."""
+"""What users do in their chats: acts that cross stores."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import lru_cache
-from itertools import groupby
-from operator import itemgetter
 from uuid import UUID
 
-from django.conf import settings
 from django.db import transaction
-from django.db.models.functions import Now
-from kombu.exceptions import KombuError
-from redis.exceptions import RedisError
 
+from chat import accounting, announcements, cancelling, context, last_words, outcomes, problems
 from chat import content as rules
-from chat import context, problems
-from chat.models import Chat, Message, Role, Run, Status, User
+from chat.draft import Counts
+from chat.emitted import Emitted
+from chat.models import Chat, IdempotencyKey, Message, Role, Run, Status, User
 from chat.standing import Standing
+from chat.submission import HistoryMoved, Submission, check_latest, check_standing
 from inference.tokens import Tokenizer
-from scheduler.dispatch import Dispatcher, broker_client
+from scheduler import admission
 from scheduler.models import Model
 
 logger = logging.getLogger(__name__)
 
 
-class HistoryMoved(Exception):
-    """An answer landed in the chat while its history was being tokenised."""
-
-
 @dataclass(frozen=True, slots=True)
-class Draft:
-    """A question and its prompt, counted but not yet stored."""
+class Question:
+    """What a user asks: of which model, and how long the answer may be at most."""
 
-    user: User
-    chat: Chat
-    model: Model
     content: str
-    content_tokens: int
-    prompt: context.Prompt
-    max_output_tokens: int
+    model: Model
+    max_output_tokens: int | None = None
 
 
-def ask(user: User, chat: Chat, content: str, model: Model, max_output_tokens: int | None = None) -> Run:
+def open_chat(user: User, key: IdempotencyKey | None = None) -> Chat:
+    """Open a chat. Raises `KeyLost`."""
+    with transaction.atomic() if key else nullcontext():
+        chat = Chat.objects.create(owner=user)
+        if key:
+            key.settle(chat.pk)
+    chat.refresh_from_db()  # its times are the database's
+    announcements.changed(chat)
+    return chat
+
+
+def ask(user: User, chat: Chat, question: Question, key: IdempotencyKey | None = None) -> Run:
     """Store a question and queue its run; with the broker down the run waits in the database.
 
-    `max_output_tokens` above what the tier, the model or the room left in its window allows is lowered to that.
-    Raises `problems.Content*`, `PromptTooLong`, `ChatBusy`, `NotFound` where the chat is gone,
-    `scheduler.errors.TooManyRuns`, `inference.tokens.TokensError`.
+    `max_output_tokens` above what the user's limits, the model, the room left in its window or a full budget allow is
+    lowered to that. Raises `problems.Content*`, `PromptTooLong`, `ChatBusy`, `NotFound` where the chat is gone,
+    `KeyLost`, `scheduler.errors.PromptExceedsBudget`, `TooManyRuns`, `QueueFull`, `BudgetExhausted`,
+    `inference.tokens.TokensError`.
     """
-    rules.check(content)
-    # Asked again under the lock; asked here so that who is refused anyway costs no tokenising.
-    Standing.of(user, chat).check(user.tier)
+    rules.check(question.content)
+    check_standing(user, question.model, Standing.of(user, chat, question.model))
     while True:
-        draft = _draft(user, chat, content, model, max_output_tokens)
+        asked = _submission(user, chat, question, key)
         try:
-            return _store(draft)
+            return asked.store()
         except HistoryMoved:
             # Each turn of the loop needs a run that ended within the time of one tokenising.
             logger.info("ask.history_moved chat=%s", chat.pk)
 
 
-def _draft(user: User, chat: Chat, content: str, model: Model, wanted_tokens: int | None) -> Draft:
-    """Tokenise, which takes long: no transaction may be open."""
-    prompt = context.for_question(chat, model, content)
-    room = model.context_window - len(prompt.ids)
-    if room < 1:
-        raise problems.PromptTooLong(len(prompt.ids), model.context_window)
-    caps = [room, user.tier.max_output_tokens, model.max_output_tokens, *([wanted_tokens] if wanted_tokens else [])]
-    content_tokens = Tokenizer.load(model.source).count(content)
-    return Draft(user, chat, model, content, content_tokens, prompt, max_output_tokens=min(caps))
+def retry(user: User, run: Run, key: IdempotencyKey | None = None) -> Run:
+    """Queue another run for the question of `run`, the chat's latest; what it writes takes the present answer's place.
 
-
-def _store(draft: Draft) -> Run:
-    """Raises `ChatBusy`, `TooManyRuns`, `NotFound`, `HistoryMoved`."""
-    with transaction.atomic():
-        draft.user.lock()
-        standing = Standing.of(draft.user, draft.chat)
-        standing.check(draft.user.tier)
-        if standing.last_position != draft.prompt.position - 1:
-            raise HistoryMoved
-        run = _insert(draft)
-        # Robust: the run is stored, and whatever fails here is no reason to tell the user otherwise.
-        transaction.on_commit(lambda: _admit(run), robust=True)
-    return run
-
-
-def _insert(draft: Draft) -> Run:
-    chat, user, model = draft.chat, draft.user, draft.model
-    question = Message.objects.create(
-        chat=chat,
-        position=draft.prompt.position,
-        role=Role.USER,
-        content=draft.content,
-        token_count=draft.content_tokens,
-    )
-    Chat.objects.filter(pk=chat.pk).update(updated_at=Now())
-    return Run.objects.create(
-        chat=chat,
-        prompt=question,
-        model=model,
-        tier=user.tier,
-        input_tokens=len(draft.prompt.ids),
-        max_output_tokens=draft.max_output_tokens,
-    )
-
-
-def _admit(run: Run) -> None:
+    Raises `NotLatest`, `scheduler.errors.ModelUnknown` where the user may no longer use the model, and as `ask` does.
+    """
+    chat, question = run.chat, run.prompt
+    model = Model.objects.pick(user.tier.slug, run.model_id)
+    standing = Standing.of(user, chat, model)
+    check_standing(user, model, standing)
+    check_latest(question, standing)
     try:
-        sent = dispatcher().admit([run.pk], run.model_id, run.tier_id)
-    except (RedisError, KombuError, OSError) as error:
-        # The row stays queued, by which `readmit` finds it.
-        logger.warning("dispatch.failed run=%s reason=%s", run.pk, type(error).__name__)
-    else:
-        _mark_released(sent)
+        prompt = context.for_stored(question, model)
+    except Message.DoesNotExist as gone:
+        raise problems.NotFound from gone
+    cap = _output_cap(user, model, prompt, run.max_output_tokens)
+    return Submission(user, chat, model, question, len(prompt.ids), cap, is_retry=True, key=key).store()
 
 
-def readmit() -> None:
-    """Let every queued run into its room again, where the broker lost it or never got it; for a worker that starts.
-
-    A run that waits there already keeps its place, and the claim makes a second message harmless.
-    Raises `RedisError` or `KombuError` when the broker is away.
-    """
-    queued = Run.objects.filter(status=Status.QUEUED).order_by("model", "tier", "id")
-    rows = queued.values_list("model", "tier", "pk")
-    for (model, tier), waiting in groupby(rows, key=itemgetter(0, 1)):
-        _mark_released(dispatcher().admit([run_id for _, _, run_id in waiting], model, tier))
-
-
-def release(model: str, tier: str) -> list[UUID]:
-    """Send the runs that are next, while the queue is shallow; call it when a worker has taken one or ended one.
-
-    Raises `RedisError` or `KombuError` when the broker is away.
-    """
-    sent = dispatcher().release(model, tier)
-    _mark_released(sent)
-    return sent
+def delete(user: User, chat: Chat) -> None:
+    """Delete a chat with all that is in it; a run that is live stops. Raises `NotFound` when it is gone already."""
+    with transaction.atomic():
+        user.lock()
+        # As whoever finishes a run does: first the chat, then the run. Nothing is claimed, ended or asked from here on.
+        if not Chat.objects.select_for_update().filter(pk=chat.pk).exists():
+            raise problems.NotFound
+        live = list(chat.runs.live().select_for_update(of=("self",)).select_related("model"))
+        streamed = list(chat.runs.with_stream().values_list("pk", flat=True))
+        _charge(live, streamed)
+        chat_id = chat.pk  # which the object forgets
+        chat.delete()
+        transaction.on_commit(lambda: announcements.deleted(chat_id, user.pk), robust=True)
+        transaction.on_commit(lambda: cancelling.dismiss(live), robust=True)
+        transaction.on_commit(lambda: last_words.forget(chat_id, streamed), robust=True)
+        # Those that had ended are settled, but for one whose worker has just died: the reaper does that.
+        transaction.on_commit(lambda: accounting.settle_deleted(user.pk, [run.pk for run in live]), robust=True)
 
 
-def dispatcher() -> Dispatcher:
-    """This process's dispatcher for the broker of the settings."""
-    return _dispatcher(settings.BROKER_URL, settings.DISPATCH_LOOKAHEAD)
+def _charge(live: Iterable[Run], streamed: Iterable[UUID]) -> None:
+    """End the runs of a chat that is about to go, as far as they were put by, and keep what they are charged."""
+    started = [run for run in live if run.status == Status.STREAMING]
+    for run in started:
+        put_by = Emitted.put_by(run.checkpoints.all(), run.resumptions)
+        outcome = outcomes.cancelled(run, Counts(len(put_by.token_ids)))
+        run.finish(run.attempt, outcome, None)
+        run.output_tokens, run.charged_tokens = outcome.output_tokens, outcome.charged_tokens  # for its readers
+    accounting.enter([run.pk for run in started])
+    accounting.keep_charges([*(run.pk for run in live), *streamed])
 
 
-@lru_cache
-def _dispatcher(broker_url: str, lookahead: int) -> Dispatcher:
-    from chatsite.celery import app
+def _submission(user: User, chat: Chat, asked: Question, key: IdempotencyKey | None) -> Submission:
+    """Tokenise, which takes long: no transaction may be open."""
+    content, model = asked.content, asked.model
+    prompt = context.for_question(chat, model, content)
+    cap = _output_cap(user, model, prompt, asked.max_output_tokens)
+    content_tokens = Tokenizer.load(model.source).count(content)
+    question = Message(chat=chat, position=prompt.position, role=Role.USER, content=content, token_count=content_tokens)
+    return Submission(user, chat, model, question, len(prompt.ids), cap, key=key)
 
-    return Dispatcher(broker_client(broker_url), app, lookahead)
 
-
-def _mark_released(run_ids: Collection[UUID]) -> None:
-    if run_ids:
-        Run.objects.filter(pk__in=run_ids, released_at=None).update(released_at=Now())
+def _output_cap(user: User, model: Model, prompt: context.Prompt, wanted_tokens: int | None) -> int:
+    """How long the answer may be. Raises `PromptTooLong`, `PromptExceedsBudget`."""
+    if len(prompt.ids) >= model.context_window:
+        raise problems.PromptTooLong(len(prompt.ids), model.context_window)
+    return admission.output_cap(model, user.limits, len(prompt.ids), wanted_tokens)

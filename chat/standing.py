@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 from uuid import UUID
 
 from django.db import connection
 
 from chat import problems
 from chat.models import Chat, User
+from scheduler.admission import Waiting
 from scheduler.errors import TooManyRuns
-from scheduler.models import Tier
+from scheduler.limits import Limits
+from scheduler.models import Model
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,31 +22,43 @@ class Standing:
 
     live_run_id: UUID | None
     last_position: int
+    last_question: int
     live_runs: int
+    waiting: Waiting
 
     # By hand: through the ORM the same cost more than all other queries of a POST together (25 of 80 ms, profiled).
     SQL: ClassVar = """
         SELECT (SELECT id FROM chat_run
                  WHERE chat_id = %(chat)s AND kind = 'reply' AND status IN ('queued', 'streaming')),
-               coalesce((SELECT max(position) FROM chat_message WHERE chat_id = %(chat)s), 0),
+               coalesce(last.position, 0),
+               -- An answer stands right behind its question.
+               coalesce(last.position - (last.role = 'assistant')::integer, 0),
                (SELECT count(*) FROM chat_run JOIN chat_chat ON chat_chat.id = chat_run.chat_id
-                 WHERE owner_id = %(user)s AND kind = 'reply' AND status IN ('queued', 'streaming'))
-          FROM chat_chat WHERE id = %(chat)s
+                 WHERE owner_id = %(user)s AND kind = 'reply' AND status IN ('queued', 'streaming')),
+               (SELECT count(*) FROM chat_run
+                 WHERE status = 'queued' AND model_id = %(model)s AND tier_id = %(tier)s),
+               (SELECT count(*) FROM chat_run WHERE status = 'queued' AND model_id = %(model)s)
+          FROM chat_chat
+          LEFT JOIN (SELECT position, role FROM chat_message
+                      WHERE chat_id = %(chat)s AND replaced_at IS NULL ORDER BY position DESC LIMIT 1) last ON true
+         WHERE id = %(chat)s
     """
 
     @classmethod
-    def of(cls, user: User, chat: Chat) -> Self:
-        """How they stand now. Raises `NotFound` when the chat is gone."""
+    def of(cls, user: User, chat: Chat, model: Model) -> Self:
+        """How they stand now, and who waits for the model. Raises `NotFound` when the chat is gone."""
+        names: dict[str, Any] = {"user": user.pk, "chat": chat.pk, "model": model.pk, "tier": user.tier_id}
         with connection.cursor() as cursor:
-            cursor.execute(cls.SQL, {"user": user.pk, "chat": chat.pk})
+            cursor.execute(cls.SQL, names)
             row = cursor.fetchone()
         if row is None:
             raise problems.NotFound
-        return cls(*row)
+        live_run_id, position, question, live_runs, of_tier, of_model = row
+        return cls(live_run_id, position, question, live_runs, Waiting(of_tier, of_model))
 
-    def check(self, tier: Tier) -> None:
+    def check(self, limits: Limits) -> None:
         """Raises `ChatBusy`, `TooManyRuns`. To be sure of it, hold the user's lock."""
         if self.live_run_id:
             raise problems.ChatBusy(run_id=str(self.live_run_id))
-        if self.live_runs >= tier.concurrency:
-            raise TooManyRuns(tier.concurrency)
+        if self.live_runs >= limits.concurrency:
+            raise TooManyRuns(limits.concurrency)

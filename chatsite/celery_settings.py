@@ -3,12 +3,15 @@
 from django.conf import settings
 
 broker_url = settings.BROKER_URL
+broker_transport = "inference.broker:Transport"
 broker_connection_retry_on_startup = True
 # For ever: a worker outlives its broker's absence, and what runs goes on meanwhile.
 broker_connection_max_retries = None
 broker_transport_options = {
-    # Above the longest run; the lease, not redelivery, is how a dead worker's run goes on.
-    "visibility_timeout": 3600,
+    # After it the broker delivers again what a dead worker held. Workers renew it for what they run, so no run is too
+    # long for it. No shorter, since a worker that lives may pause: the lease, not redelivery, is how a dead worker's
+    # run goes on, and a message that comes back later finds the run taken and is dropped.
+    "visibility_timeout": 300,
     # One list a queue: with the default four, a message's priority outranks the order of queues.
     "priority_steps": [0],
     "socket_timeout": 10,

@@ -86,6 +86,7 @@ def configured() -> uvicorn.Config:
     return uvicorn.Config(
         application,
         lifespan="on",
+        ws="none",  # there are none: an upgrade is not taken up
         access_log=False,
         log_level="warning",
         log_config=None,

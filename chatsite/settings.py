@@ -6,6 +6,8 @@ from pathlib import Path
 
 import environ
 
+from chatsite.database.deadline import DeadlinedConnection
+
 BASE_DIR = Path(__file__).resolve().parent.parent
 
 env = environ.Env()
@@ -19,7 +21,7 @@ CSRF_TRUSTED_ORIGINS = env.list("CSRF_TRUSTED_ORIGINS", default=[])
 
 INSTALLED_APPS = [
     "servestatic",
-    "django.contrib.admin",
+    "chatsite.admin_site.AuditedAdminConfig",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",
@@ -28,6 +30,7 @@ INSTALLED_APPS = [
     "csp",
     "django_eventstream",
     "rest_framework",
+    "auditlog",
     "scheduler",
     "chat",
 ]
@@ -35,7 +38,9 @@ INSTALLED_APPS = [
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "csp.middleware.CSPMiddleware",
+    "chatsite.nul.refuse_nul",
     "servestatic.middleware.ServeStaticMiddleware",
+    "chat.api.allowance.AllowanceMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
@@ -63,11 +68,24 @@ TEMPLATES = [
 ]
 
 DATABASES = {"default": env.db("DATABASE_URL")}
+DATABASES["default"]["ENGINE"] = "chatsite.database"
 # A pool, not persistent connections: threads come and go, and a stream must give its connection back. Each request has
 # a thread of its own under ASGI; those beyond the pool wait for a connection, and after the timeout are told 503.
 DATABASES["default"]["OPTIONS"] = {
+    "connect_timeout": 3,
+    # The server lets go as well. Of a transaction whose process is paused or whose machine is lost: for hours it would
+    # keep its rows locked. And of a statement that we gave up: waiting for a lock it would keep its connection, and the
+    # reaper's its advisory lock, until it got it.
+    "options": "-c idle_in_transaction_session_timeout=30s -c client_connection_check_interval=2s",
     **DATABASES["default"].get("OPTIONS", {}),
-    "pool": {"min_size": 1, "max_size": env.int("DATABASE_POOL", default=5), "timeout": 10},
+    "pool": {
+        "connection_class": DeadlinedConnection,
+        "min_size": 1,
+        "max_size": env.int("DATABASE_POOL", default=5),
+        "timeout": 10,
+        # Its pauses between attempts double until then: by default, after a minute's outage, for a minute more.
+        "reconnect_timeout": 2,
+    },
 }
 # A connection that died in the pool (Postgres restarted) is replaced before it is used: one more round trip a request.
 DATABASES["default"]["CONN_HEALTH_CHECKS"] = True
@@ -82,6 +100,11 @@ AUTH_PASSWORD_VALIDATORS = [
         "NumericPasswordValidator",
     )
 ]
+LOGIN_URL = "sign-in"
+LOGIN_REDIRECT_URL = "home"
+LOGOUT_REDIRECT_URL = "sign-in"
+# Off: accounts are made by operators, in the admin.
+SIGN_UP = env.bool("SIGN_UP", default=True)
 # Password hashing is Django's own: PBKDF2 with the iterations that each release thinks right.
 
 LANGUAGE_CODE = "en"
@@ -90,7 +113,11 @@ USE_I18N = True
 USE_TZ = True
 
 STATIC_URL = "static/"
-STATIC_ROOT = BASE_DIR / "static-root"
+STATIC_ROOT = env.str("STATIC_ROOT", default=str(BASE_DIR / "static-root"))
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {"BACKEND": "chatsite.static_files.HashedFiles"},
+}
 
 # Plain HTTP is for loopback: with HTTPS on, cookies are sent over TLS only and browsers are told to stay there.
 HTTPS = env.bool("HTTPS", default=not DEBUG)
@@ -125,6 +152,8 @@ REST_FRAMEWORK = {
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_PARSER_CLASSES": ["chat.api.parsers.SturdyJSONParser"],
+    "DEFAULT_THROTTLE_CLASSES": ["chat.api.throttling.CredentialThrottle"],
+    "DEFAULT_CONTENT_NEGOTIATION_CLASS": "chat.api.negotiation.OnlyJson",
     "EXCEPTION_HANDLER": "chat.api.errors.answer",
     "UNAUTHENTICATED_USER": "django.contrib.auth.models.AnonymousUser",
 }
@@ -140,20 +169,39 @@ MAX_CONTENT_BYTES = env.int("MAX_CONTENT_BYTES", default=64 * 1024)
 # JSON may spell one byte with six, as in \\u0041; and there are other keys.
 DATA_UPLOAD_MAX_MEMORY_SIZE = 6 * MAX_CONTENT_BYTES + 4096
 
+# Of one API key or one session. Beyond them it is told to wait, whatever its user's tier allows.
+REQUESTS_PER_MINUTE = env.int("REQUESTS_PER_MINUTE", default=600)
+
 LEASE_S = env.int("LEASE_S", default=10)
+REAPER_PERIOD_S = env.float("REAPER_PERIOD_S", default=2.0)
+# A reservation is made within the transaction that stores its run, which the database ends when it hears nothing for
+# 30 s, and each statement of which has 10: what has no row by now gets none.
+UNBORN_S = env.int("UNBORN_S", default=120)
+# A run that so many workers died with ends `failed`.
+MAX_ATTEMPTS = env.int("MAX_ATTEMPTS", default=5)
 # Messages a queue may hold beyond what workers run: the fewer, the longer order can still change.
 DISPATCH_LOOKAHEAD = env.int("DISPATCH_LOOKAHEAD", default=8)
 HEARTBEAT_S = 15
+# After it a feed ends and its page comes back: so long may a revoked credential hear of chats.
+FEED_S = 600
+# Open event streams in one web process. A page has one.
+STREAMS_PER_USER = env.int("STREAMS_PER_USER", default=20)
+STREAMS_PER_PROCESS = env.int("STREAMS_PER_PROCESS", default=10_000)
 
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
     "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s %(message)s"}},
-    "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "filters": {
+        "security": {"()": "chatsite.log.SecurityInOneLine"},
+        "no_refusals": {"()": "chatsite.log.NoRefusals"},
+    },
+    "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "line", "filters": ["security"]}},
     "root": {"handlers": ["console"], "level": env.str("LOG_LEVEL", default="INFO")},
     # Below INFO it logs SQL with its parameters: what people wrote.
     "loggers": {
         "django.db.backends": {"level": "INFO"},
+        "django.request": {"filters": ["no_refusals"]},
         # It says at every start, as a warning, that a CPU has no Triton.
         "vllm.triton_utils": {"level": "ERROR"},
     },

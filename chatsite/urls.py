@@ -3,8 +3,18 @@
 from django.contrib import admin
 from django.urls import URLPattern, URLResolver, include, path
 
+from chat import accounts, pages
+
 urlpatterns: list[URLPattern | URLResolver] = [
+    path("", pages.home, name="home"),
+    path("chats/<uuid:chat_id>", pages.conversation, name="conversation"),
+    path("usage", pages.usage, name="own-usage"),
+    path("sign-in", accounts.SignIn.as_view(), name="sign-in"),
+    path("sign-up", accounts.SignUp.as_view(), name="sign-up"),
+    path("sign-out", accounts.SignOut.as_view(), name="sign-out"),
+    path("admin/login/", accounts.throttled(admin.site.login)),
     path("admin/", admin.site.urls),
     path("api/", include("chat.api.urls")),
 ]
+handler400 = "chat.api.middleware.bad_request"
 handler500 = "chat.api.middleware.server_error"

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import logging
-import math
 import signal
 import warnings
-from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -18,13 +15,10 @@ from celery.apps.worker import Worker
 from celery.exceptions import SecurityWarning
 from celery.platforms import EX_OK
 
-from inference.host import Runner
-from inference.pool import CLOSE_S, HAND_BACK_S, AsyncEnginePool, worker_state
+from inference.pool import AsyncEnginePool, OpenRunner, worker_state
+from inference.queues import PullFromNewQueues, QueueNames
 
 logger = logging.getLogger(__name__)
-
-# The broker may be silent while acknowledgements are written.
-BROKER_PATIENCE_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +26,8 @@ class Duty:
     """Who a worker is, what it pulls from and runs on, how long it may drain, which file says that it serves."""
 
     worker_name: str
-    queues: Sequence[str]
-    open_runner: Callable[[], AbstractAsyncContextManager[Runner]]
+    queues: QueueNames
+    open_runner: OpenRunner
     drain_s: float
     ready_file: Path | None = None
 
@@ -47,13 +41,14 @@ class EngineWorker(Worker):
 
     def __init__(self, app: Celery, duty: Duty) -> None:
         self._duty = duty
+        app.steps["consumer"].add(PullFromNewQueues)
         with warnings.catch_warnings():
             # Root is dangerous where messages are pickles; ours are JSON.
             warnings.simplefilter("ignore", SecurityWarning)
             super().__init__(
                 app=app,
                 hostname=duty.worker_name,
-                queues=list(duty.queues),
+                queues=list(duty.queues.now),
                 pool=AsyncEnginePool.of(duty.open_runner, duty.drain_s),
                 concurrency=1,  # unread: the pool's limit is the engine's
                 quiet=True,
@@ -62,6 +57,11 @@ class EngineWorker(Worker):
                 without_gossip=True,
                 without_heartbeat=True,
             )
+
+    @property
+    def queue_names(self) -> QueueNames:
+        """What its consumer is to pull from."""
+        return self._duty.queues
 
     def setup_logging(self, _colorize: bool | None = None) -> None:
         """Leave the log as it is set, without Celery's lines about tasks that end as they should: ours name the run."""
@@ -86,10 +86,13 @@ class EngineWorker(Worker):
             self._stop_quick(number, frame)
             return
         worker_state.should_stop = EX_OK
-        signal.alarm(math.ceil(self._duty.drain_s + HAND_BACK_S + CLOSE_S + BROKER_PATIENCE_S))
+        self._engine_pool.drain()
 
     def _stop_quick(self, _number: int, _frame: FrameType | None) -> None:
         if worker_state.should_stop is None:
             worker_state.should_stop = EX_OK
-        cast(AsyncEnginePool, self.pool).hurry()
-        signal.alarm(math.ceil(HAND_BACK_S + CLOSE_S + BROKER_PATIENCE_S))
+        self._engine_pool.hurry()
+
+    @property
+    def _engine_pool(self) -> AsyncEnginePool:
+        return cast(AsyncEnginePool, self.pool)

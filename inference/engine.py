@@ -64,6 +64,11 @@ class Generation:
     max_output_tokens: int
     sampling: Sampling
 
+    @property
+    def most_tokens(self) -> int:
+        """What its sequence may grow to, prompt and answer together."""
+        return len(self.prompt_ids) + self.max_output_tokens
+
 
 @dataclass(frozen=True, slots=True)
 class Step:
@@ -79,13 +84,41 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
+class KvCache:
+    """What all running sequences keep their keys and values in: `blocks`, each for `block_tokens` of one sequence."""
+
+    blocks: int
+    block_tokens: int
+
+    def blocks_for(self, tokens: int) -> int:
+        """How many blocks a sequence of so many tokens takes, prompt and answer together."""
+        return -(-tokens // self.block_tokens)
+
+    def check_holds(self, window: int) -> None:
+        """Raises `EngineDead` when a sequence of a whole window, in tokens, does not fit: it would wait for ever."""
+        if self.blocks_for(window) > self.blocks:
+            held = self.blocks * self.block_tokens
+            raise EngineDead(f"the KV cache holds {held} tokens, fewer than the context window of {window}")
+
+
+@dataclass(frozen=True, slots=True)
 class Load:
-    """How busy the engine is now; `peak_running` is the most sequences one step has run together since the start."""
+    """How busy the engine is now, by what its scheduler last said; `peak_running` is the most sequences one step has
+    run together since the start.
+
+    `preemptions` were made since the start: a sequence lost its blocks to another, and was to be computed anew.
+
+    By our own account: `requests` were submitted and have not ended, and `steps` grows with every sign that the engine
+    makes progress, those that bring no output included.
+    """
 
     running: int
     waiting: int
     peak_running: int
     kv_cache_usage: float
+    requests: int = 0
+    steps: int = 0
+    preemptions: int = 0
 
 
 class Engine(Protocol):
@@ -95,8 +128,19 @@ class Engine(Protocol):
     def slots(self) -> int:
         """The most sequences the engine runs in one batch."""
 
+    @property
+    def context_window(self) -> int:
+        """The most tokens of one sequence, prompt and answer together. Known once started."""
+
+    @property
+    def kv_cache(self) -> KvCache:
+        """The cache, which holds one sequence of a whole window at least. Known once started."""
+
     async def start(self) -> None:
-        """Load the model; returns when the first prompt can be taken. Raises `EngineDead`."""
+        """Load the model; returns when the first prompt can be taken. Raises `EngineDead`.
+
+        So it does when the KV cache cannot hold a sequence of a whole window.
+        """
 
     def generate(self, generation: Generation) -> AsyncGenerator[Step, None]:
         """Yield steps until one has a finish reason.
@@ -110,10 +154,19 @@ class Engine(Protocol):
         """End a request: its iterator yields a step with `FinishReason.ABORT`. An unknown or ended id is no error."""
 
     def check_health(self) -> None:
-        """Raise `EngineDead` when the engine is gone; a silent engine it cannot tell from a slow one."""
+        """Raise `EngineDead` when the engine is gone; a silent engine it cannot tell from a slow one.
+
+        See `inference.watchdog` for that.
+        """
 
     def load(self) -> Load:
         """Current load, without a round trip to the engine."""
+
+    def kill(self) -> None:
+        """End the engine at once, by force, though it answers nothing: every request raises `EngineDead`.
+
+        Never blocks; safe to repeat, and for an engine that is dead.
+        """
 
     async def stop(self) -> None:
         """Free the model and end every child process."""

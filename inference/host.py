@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, cast
+from uuid import UUID
 
 from celery import Celery
+from redis.asyncio import Redis
 
 from inference.engine import Engine
 from inference.stream_writer import StreamWriter
@@ -36,12 +38,14 @@ class ServedModel:
 
 @dataclass(frozen=True, slots=True)
 class Workplace:
-    """What a worker process works with."""
+    """What a worker process works with; `on_room` is to be called, in any thread, when the runner's limit has risen."""
 
     worker_name: str
     engine: Engine
     tokenizer: Tokenizer
+    streams: Redis
     writer: StreamWriter
+    on_room: Callable[[], None]
 
 
 class Runner(Protocol):
@@ -56,6 +60,9 @@ class Runner(Protocol):
     async def hand_back(self) -> None:
         """Stop the runs that are still being generated: each then raises `HandedBack`."""
 
+    def cancel(self, run_id: UUID) -> None:
+        """Stop a run and keep its text so far; a run that is not here is no error. Called on the loop, never blocks."""
+
 
 class Host(Protocol):
     """The side that knows the rows."""
@@ -65,7 +72,7 @@ class Host(Protocol):
         """The app whose tasks the worker runs."""
 
     def served_model(self, slug: str) -> ServedModel:
-        """Raises `NotServed`."""
+        """The model as it is now. Asked again every few seconds, in threads. Raises `NotServed`."""
 
     def runner(self, workplace: Workplace) -> AbstractAsyncContextManager[Runner]:
         """What runs tasks on the workplace, from its first task to its last."""

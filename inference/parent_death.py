@@ -50,6 +50,10 @@ def arm_if_spawned(module_name: str, env_name: str = SPAWNER_PID_ENV) -> None:
 
 
 def _arm_under(parent_pid: int | None) -> None:
+    # Ctrl-C at a terminal, and process managers, signal whole groups: an engine that heard of it would leave its worker
+    # with runs that are to be finished first.
+    if os.getpgrp() != os.getpid():
+        os.setpgid(0, 0)
     arm()
     if os.getppid() != parent_pid:
         os._exit(PARENT_GONE)

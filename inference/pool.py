@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import os
 import queue
+import signal
 import socket
 import threading
 import time
@@ -21,6 +23,7 @@ from celery.exceptions import Reject, WorkerShutdown
 from celery.platforms import EX_FAILURE
 from celery.worker import state
 
+from inference import visibility
 from inference.engine import EngineDead
 from inference.host import HandedBack, Runner
 
@@ -32,6 +35,11 @@ TURN_S = 0.25
 SIGNAL_CHECK_S = 0.2
 HAND_BACK_S = 3.0
 CLOSE_S = 5.0
+# The broker may be silent while acknowledgements are written.
+BROKER_PATIENCE_S = 5.0
+
+# Gets what it is to call on its event loop: once, when the engine has died; whenever the limit has risen.
+OpenRunner = Callable[[Callable[[EngineDead], None], Callable[[], None]], AbstractAsyncContextManager[Runner]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +82,12 @@ class Job:
     callback: Callable[..., Any]
     result: Result | None = None
 
+    @property
+    def delivery_tag(self) -> str:
+        """Under which the broker keeps the message until it is acknowledged."""
+        tag: str = self.args[2]["properties"]["delivery_tag"]
+        return tag
+
     def finish(self, result: Result) -> None:
         """Let Celery's tracer find the result, which acknowledges or rejects the message."""
         task, task_id, request, *body = self.args
@@ -92,11 +106,11 @@ class AsyncEnginePool(BasePool):
     body_can_be_buffer = True
     task_join_will_block = False
 
-    open_runner: ClassVar[Callable[[], AbstractAsyncContextManager[Runner]]]
+    open_runner: ClassVar[OpenRunner]
     drain_s: ClassVar[float]
 
     @classmethod
-    def of(cls, open_runner: Callable[[], AbstractAsyncContextManager[Runner]], drain_s: float) -> type[Self]:
+    def of(cls, open_runner: OpenRunner, drain_s: float) -> type[Self]:
         """This pool for one runner: Celery makes its pool itself, from a class and without arguments of ours."""
         return type(cls.__name__, (cls,), {"open_runner": staticmethod(open_runner), "drain_s": drain_s})
 
@@ -114,6 +128,7 @@ class AsyncEnginePool(BasePool):
         self._closing = asyncio.Event()
         self._thread = threading.Thread(target=self._live, name="engine-loop", daemon=True)
         self._drain_ends_at = float("inf")
+        self._hub: Any = None
 
     # The hub's thread: start and stop.
 
@@ -134,6 +149,7 @@ class AsyncEnginePool(BasePool):
         Never through `hub.call_soon`: an acknowledgement goes through it too, and one asked for inside another waits
         for the next poll, up to a second (measured: 600 ms a slot, 3 ms so).
         """
+        self._hub = loop
         loop.add_reader(self._bell.fileno(), self._finish_done)
         loop.call_repeatedly(TURN_S, self._finish_done)
 
@@ -146,11 +162,18 @@ class AsyncEnginePool(BasePool):
     def info(self) -> dict[str, Any]:
         """What `celery inspect stats` shows under `pool`."""
         report = self._runner.report() if self._runner is not None else {}
-        return {**super().info, "in-hand": len(self._jobs), "engine": dict(report)}
+        tasks = len(asyncio.all_tasks(self._loop))
+        return {**super().info, "in-hand": len(self._jobs), "loop-tasks": tasks, "engine": dict(report)}
+
+    def drain(self) -> None:
+        """Let what runs go on for `drain_s` from now. Callable from a signal handler."""
+        self._drain_ends_at = min(self._drain_ends_at, time.monotonic() + self.drain_s)
+        _die_within(self.drain_s + HAND_BACK_S + CLOSE_S + BROKER_PATIENCE_S)
 
     def hurry(self) -> None:
-        """Hand back at once what runs, now or when the pool stops. Callable from a signal handler."""
+        """Hand back at once what runs, now or when the pool stops. Callable from a signal handler or another thread."""
         self._drain_ends_at = 0.0
+        _die_within(HAND_BACK_S + CLOSE_S + BROKER_PATIENCE_S)
 
     def on_stop(self) -> None:
         """Finish what runs within `drain_s`, hand back the rest, stop the engine; all within a known time."""
@@ -177,9 +200,20 @@ class AsyncEnginePool(BasePool):
                 self._finish_one(self._done.get(timeout=0.1))
 
     def _close(self) -> None:
-        self._loop.call_soon_threadsafe(self._closing.set)
+        with contextlib.suppress(RuntimeError):  # the loop has ended by itself
+            self._loop.call_soon_threadsafe(self._closing.set)
+        self._settle_messages()
         self._thread.join(CLOSE_S)
         logger.info("pool.closed engine_stopped=%s", not self._thread.is_alive())
+
+    def _settle_messages(self) -> None:
+        """Acknowledge and reject now: Celery leaves that to a hub that no longer turns, hence to the very end."""
+        for settle in self._hub._pop_ready() if self._hub is not None else ():
+            try:
+                if settle:
+                    settle()
+            except Exception as error:
+                logger.warning("pool.message_left error=%s", type(error).__name__)
 
     # The hub's thread: jobs.
 
@@ -206,7 +240,7 @@ class AsyncEnginePool(BasePool):
             while True:
                 self._finish_one(self._done.get_nowait())
         if not self._thread.is_alive():
-            self._stop_worker()
+            self._stop_worker(self._failure)
 
     def _finish_one(self, job: Job) -> None:
         if job in self._jobs and job.result is not None:
@@ -215,7 +249,7 @@ class AsyncEnginePool(BasePool):
     def _finish(self, job: Job, result: Result) -> None:
         self._jobs.discard(job)
         if isinstance(result.error, EngineDead):
-            self._stop_worker()
+            self._stop_worker(result.error)
         if isinstance(result.error, EngineDead | HandedBack):
             result = Result(error=Reject(type(result.error).__name__, requeue=True))
         try:
@@ -223,10 +257,13 @@ class AsyncEnginePool(BasePool):
         except Exception:  # the others must still be finished
             logger.exception("pool.finish_failed")
 
-    def _stop_worker(self) -> None:
-        """The engine is gone: hand everything back, and exit so that somebody starts us anew."""
+    def _stop_worker(self, cause: BaseException | None) -> None:
+        """The engine is gone: hand everything back, and exit so that somebody starts us anew. In any thread."""
         if worker_state.should_stop is None:
-            logger.error("pool.engine_dead runs=%d", len(self._jobs))
+            reason = _one_line(cause) if cause else "its thread ended"
+            logger.error(
+                "pool.engine_dead reason=%s cure=runs go back, the worker exits and is to be started again", reason
+            )
         worker_state.should_stop = EX_FAILURE
         self.hurry()
 
@@ -245,9 +282,19 @@ class AsyncEnginePool(BasePool):
             self._ready.set()
 
     async def _serve(self) -> None:
-        async with type(self).open_runner() as self._runner:
+        async with type(self).open_runner(self._on_dead, self._ring_bell) as self._runner, self._visibility():
             self._ready.set()
             await self._closing.wait()
+
+    def _visibility(self) -> AbstractAsyncContextManager[None]:
+        conf = self.app.conf
+        timeout_s = conf.broker_transport_options["visibility_timeout"]
+        return visibility.renewing(conf.broker_url, timeout_s, lambda: [job.delivery_tag for job in list(self._jobs)])
+
+    def _on_dead(self, death: EngineDead) -> None:
+        # From here, not from the hub, which does not turn while the broker is away.
+        self._stop_worker(death)
+        self._ring_bell()
 
     async def _run(self, job: Job) -> None:
         task_name, _, request, *_ = job.args
@@ -257,8 +304,18 @@ class AsyncEnginePool(BasePool):
         except Exception as error:
             job.result = Result(error=error)
         self._done.put(job)
+        self._ring_bell()
+
+    def _ring_bell(self) -> None:
         with contextlib.suppress(BlockingIOError):  # full of rings that nobody has answered yet
             self._ring.send(b"!")
+
+
+def _die_within(seconds: float) -> None:
+    """End by SIGALRM when all else fails; an earlier end stays."""
+    seconds_left = signal.alarm(math.ceil(seconds))
+    if 0 < seconds_left < seconds:
+        signal.alarm(seconds_left)
 
 
 def _one_line(error: BaseException) -> str:

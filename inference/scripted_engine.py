@@ -7,7 +7,7 @@ import json
 import logging
 import random
 import zlib
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any, Final
@@ -18,6 +18,7 @@ from inference.engine import (
     FinishReason,
     Generation,
     GenerationFailed,
+    KvCache,
     Load,
     PromptRejected,
     Step,
@@ -64,11 +65,15 @@ class Script:
     slots: int = 16
     tokens_per_s: float = 50.0  # of each running sequence
     context_window: int = 8192
+    kv_blocks: int = 1_000_000  # fewer than its sequences need, and it preempts
+    block_tokens: int = 16
     text: str | None = None  # * None: `chars` characters in many scripts, by the prompt's ids and the seed
     chars: int = 400  # *
+    salt: int = 0  # engines with different ones make different answers up, as a model that samples does
     tokens_per_step: int = 1  # *
     first_token_ms: float = 0.0  # *
     split_characters: bool = False  # * one token per byte
+    cached_tokens: int = 0  # * how many of the prompt's tokens, if it has so many, are said to come from the cache
     failure: Failure | None = None  # *
     # * How many tokens of the answer come before the failure. An attempt that continues from there or later is spared.
     fail_after_tokens: int = 0
@@ -100,15 +105,20 @@ _PARSERS: Final[dict[str, Any]] = {
     "slots": int,
     "tokens_per_s": float,
     "context_window": int,
+    "kv_blocks": int,
+    "block_tokens": int,
     "text": str,
     "chars": int,
+    "salt": int,
     "tokens_per_step": int,
     "first_token_ms": float,
     "split_characters": _flag,
+    "cached_tokens": int,
     "failure": Failure,
     "fail_after_tokens": int,
 }
-_PER_PROMPT: Final = set(_PARSERS) - {"slots", "tokens_per_s", "context_window"}
+_OF_ENGINE: Final = {"slots", "tokens_per_s", "context_window", "kv_blocks", "block_tokens", "salt"}
+_PER_PROMPT: Final = set(_PARSERS) - _OF_ENGINE
 assert set(_PARSERS) == {entry.name for entry in fields(Script)}
 
 
@@ -131,8 +141,23 @@ class _Sequence:
         until_failure = self._tokens_until_failure(position)
         count = min(self.script.tokens_per_step, self.cap - self.emitted, until_failure)
         ids = tuple(self.answer[position : position + count])
+        cached = 0 if self.emitted else min(self.script.cached_tokens, len(self.generation.prompt_ids))
         self.emitted += len(ids)
-        return Step(token_ids=ids, finish_reason=self._finish_reason(ids))
+        return Step(token_ids=ids, finish_reason=self._finish_reason(ids), cached_tokens=cached)
+
+    @property
+    def tokens(self) -> int:
+        """What it keeps in the cache: its prompt, and the answer so far."""
+        return len(self.generation.prompt_ids) + self.emitted
+
+    @property
+    def tokens_after_step(self) -> int:
+        """What it may keep there after its next step."""
+        return self.tokens + min(self.script.tokens_per_step, self.cap - self.emitted)
+
+    def begin_wait(self, now: float) -> None:
+        """The wait for its next token is that for a first one."""
+        self.ready_at = now + self.script.first_token_ms / 1000
 
     def _finish_reason(self, ids: Sequence[int]) -> FinishReason | None:
         if not ids:
@@ -155,6 +180,9 @@ class _Sequence:
 class ScriptedEngine:
     """Imitates continuous batching: at most `slots` sequences run, the rest wait, a step gives each its next ids.
 
+    A sequence starts when the KV cache has blocks for its prompt. When those that run have outgrown the cache, the last
+    to come is preempted: it waits, ahead of the others, and then for its next token as long as for a first one.
+
     No model is loaded. The same prompt gives the same answer, and a prompt that ends with the first ids of its answer
     gives the rest. One task steps for all sequences, at fixed times: thousands are cheap, and rates do not drift.
     """
@@ -162,20 +190,35 @@ class ScriptedEngine:
     def __init__(self, script: Script, tokenizer: Tokenizer) -> None:
         self._script = script
         self._tokenizer = tokenizer
+        self._kv_cache = KvCache(script.kv_blocks, script.block_tokens)
         self._waiting: dict[str, _Sequence] = {}
         self._running: dict[str, _Sequence] = {}
         self._peak_running = 0
+        self._preemptions = 0
+        self._steps = 0
         self._work = asyncio.Event()
         self._stepping: asyncio.Task[None] | None = None
         self._silent = False
+        self._is_dead = False
 
     @property
     def slots(self) -> int:
         """The most sequences in one step."""
         return self._script.slots
 
+    @property
+    def context_window(self) -> int:
+        """The script's."""
+        return self._script.context_window
+
+    @property
+    def kv_cache(self) -> KvCache:
+        """As large as the script says."""
+        return self._kv_cache
+
     async def start(self) -> None:
-        """Begin to step."""
+        """Begin to step. Raises `EngineDead` when the cache is smaller than the window."""
+        self._kv_cache.check_holds(self.context_window)
         logger.warning("scripted_engine_started: no model is loaded, answers are made up")
         self._stepping = asyncio.create_task(self._step_for_ever(), name="scripted-engine")
 
@@ -205,18 +248,24 @@ class ScriptedEngine:
 
     def check_health(self) -> None:
         """Raise `EngineDead` unless the engine is stepping."""
-        if self._stepping is None or self._stepping.done():
+        if self._is_dead or self._stepping is None or self._stepping.done():
             raise EngineDead("the scripted engine is not running")
 
     def load(self) -> Load:
-        """Current load; the cache is as large as every slot's full context."""
-        held = sum(len(s.generation.prompt_ids) + s.emitted for s in self._running.values())
+        """Current load."""
         return Load(
             running=len(self._running),
             waiting=len(self._waiting),
             peak_running=self._peak_running,
-            kv_cache_usage=held / (self._script.slots * self._script.context_window),
+            kv_cache_usage=self._blocks_held() / self._script.kv_blocks,
+            requests=len(self._running) + len(self._waiting),
+            steps=self._steps,
+            preemptions=self._preemptions,
         )
+
+    def kill(self) -> None:
+        """Stop stepping; every request raises `EngineDead`."""
+        self._die("killed")
 
     async def stop(self) -> None:
         """Abort what runs and stop stepping. Safe to repeat."""
@@ -260,7 +309,7 @@ class ScriptedEngine:
     def _answer(self, script: Script, question: Sequence[int], generation: Generation) -> list[int]:
         text = script.text
         if text is None:
-            text = _text_in_many_scripts(question, generation.sampling.seed, script.chars)
+            text = _text_in_many_scripts(question, (generation.sampling.seed, script.salt), script.chars)
         return self._tokenizer.encode_bytes(text) if script.split_characters else self._tokenizer.encode_text(text)
 
     async def _step_for_ever(self) -> None:
@@ -280,23 +329,44 @@ class ScriptedEngine:
     def _step(self, now: float) -> None:
         if self._silent:
             return
+        self._steps += 1
+        self._preempt(now)
         self._admit()
         self._peak_running = max(self._peak_running, len(self._running))
         for sequence in list(self._running.values()):
             if sequence.ready_at <= now:
                 self._advance(sequence)
 
+    def _preempt(self, now: float) -> None:
+        """Send the last comers back until the others have blocks for this step."""
+        while len(self._running) > 1 and self._blocks_needed() > self._script.kv_blocks:
+            request_id, sequence = self._running.popitem()
+            sequence.begin_wait(now)
+            self._waiting = {request_id: sequence, **self._waiting}
+            self._preemptions += 1
+
     def _admit(self) -> None:
-        free = self._script.slots - len(self._running)
-        for request_id in list(self._waiting)[:free]:
+        """Start those who wait, in their order, as far as there are slots, and blocks for this step."""
+        free_slots = self._script.slots - len(self._running)
+        free_blocks = self._script.kv_blocks - self._blocks_needed() if self._waiting and free_slots else 0
+        for request_id, sequence in list(self._waiting.items())[:free_slots]:
+            free_blocks -= self._kv_cache.blocks_for(sequence.tokens_after_step)
+            if free_blocks < 0:
+                return
             self._running[request_id] = self._waiting.pop(request_id)
+
+    def _blocks_held(self) -> int:
+        return sum(self._kv_cache.blocks_for(sequence.tokens) for sequence in self._running.values())
+
+    def _blocks_needed(self) -> int:
+        return sum(self._kv_cache.blocks_for(sequence.tokens_after_step) for sequence in self._running.values())
 
     def _advance(self, sequence: _Sequence) -> None:
         match sequence.due_failure:
             case Failure.GENERATION_FAILED:
                 self._end(sequence, GenerationFailed("as the script has it"))
             case Failure.ENGINE_DEAD:
-                self._die()
+                self._die("as the script has it")
             case Failure.ENGINE_SILENT:
                 self._silent = True
             case _:
@@ -306,11 +376,12 @@ class ScriptedEngine:
                 else:
                     self._end(sequence, step)
 
-    def _die(self) -> None:
-        assert self._stepping is not None
-        self._stepping.cancel()
+    def _die(self, cause: str) -> None:
+        self._is_dead = True
+        if self._stepping is not None:
+            self._stepping.cancel()
         for sequence in [*self._waiting.values(), *self._running.values()]:
-            self._end(sequence, EngineDead("as the script has it"))
+            self._end(sequence, EngineDead(cause))
 
     def _end(self, sequence: _Sequence, last: Step | EngineError) -> None:
         self._forget(sequence)
@@ -330,7 +401,7 @@ def _divided(prompt: Sequence[int], opening: Sequence[int]) -> tuple[Sequence[in
     return prompt, ()
 
 
-def _text_in_many_scripts(question: Sequence[int], seed: int | None, chars: int) -> str:
+def _text_in_many_scripts(question: Sequence[int], seed: Hashable, chars: int) -> str:
     """A text of `chars` code points, the same for the same arguments."""
     dice = random.Random(zlib.crc32(repr((list(question), seed)).encode()))  # noqa: S311 - not for secrets
     text = ""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self, cast
@@ -23,7 +24,6 @@ from inference.streams import (
     Ended,
     EntryId,
     Event,
-    Reset,
     Started,
     fields,
     run_key,
@@ -32,6 +32,7 @@ from inference.streams import (
 logger = logging.getLogger(__name__)
 
 WINDOW_S = 0.03
+LIMIT_AGAIN_S = 60.0
 BACKOFF_MIN_S = 0.05
 BACKOFF_MAX_S = 1.0
 # The rows are the record: with Redis away a run goes on, and its readers are served from the rows.
@@ -50,17 +51,7 @@ class Append:
     key: str
     id: EntryId
     event: Event
-
-    @property
-    def ttl_s(self) -> int | None:
-        """How long the stream shall live from this entry on; None leaves that as it is."""
-        match self.event:
-            case Started():
-                return RUNNING_TTL_S
-            case Ended():
-                return ENDED_TTL_S
-            case _:
-                return None
+    ttl_s: int | None  # how long the stream shall live from this entry on at most; None leaves that as it is
 
 
 class RunStream:
@@ -70,18 +61,19 @@ class RunStream:
     which is the stream's newest is ours, its reply lost; behind any other a newer attempt stands.
     """
 
-    def __init__(self, writer: StreamWriter, run_id: UUID, attempt: int, offset: int) -> None:
+    def __init__(self, writer: StreamWriter, run_id: UUID, attempt: int) -> None:
         self._writer = writer
         self._run_id = run_id
         self._key = run_key(run_id)
         self._attempt = attempt
         self._seq = 0
-        self._offset = offset
+        self._offset = 0
         self._text: list[str] = []
         self._token_ids: list[int] = []
         self._events: deque[Event] = deque()
         self._on_its_way: Append | None = None
         self._has_spoken = False
+        self._limited_until = 0.0
         self._fenced = False
         self._settled = asyncio.Event()
 
@@ -96,10 +88,11 @@ class RunStream:
         self._writer.schedule(self, at_once=not self._has_spoken)
         self._has_spoken = True
 
-    def reset(self, offset: int) -> None:
-        """Void the text from `offset` code points on. Raises `Fenced`."""
+    def resume(self, events: Iterable[Event], offset: int) -> None:
+        """Tell `events`, by which a later attempt goes on, then text from `offset` on. Raises `Fenced`."""
         self._refuse_if_fenced()
-        self.add(Reset(offset))
+        for event in events:
+            self.add(event)
         self._offset = offset
 
     async def flush(self) -> None:
@@ -150,8 +143,18 @@ class RunStream:
                 self._seal()
             if self._events:
                 event = self._events.popleft()
-                self._on_its_way = Append(self._key, self._next_id(event), event)
+                self._on_its_way = Append(self._key, self._next_id(event), event, self._ttl_s(event))
         return self._on_its_way
+
+    def _ttl_s(self, event: Event) -> int | None:
+        if isinstance(event, Ended):
+            return ENDED_TTL_S
+        now = time.monotonic()
+        if now < self._limited_until:
+            return None
+        # Again and again: a stream that was lost is made anew by its next entry, which would otherwise stay for good.
+        self._limited_until = now + LIMIT_AGAIN_S
+        return RUNNING_TTL_S
 
     def _next_id(self, event: Event) -> EntryId:
         match event:
@@ -223,10 +226,10 @@ class StreamWriter:
         self._task.cancel()
         await asyncio.wait({self._task})
 
-    async def open(self, run_id: UUID, attempt: int, model: str, offset: int = 0) -> RunStream:
+    async def open(self, run_id: UUID, attempt: int, model: str) -> RunStream:
         """Fence off older attempts, and return the stream to write. Raises `Fenced` when a newer one was first."""
-        stream = RunStream(self, run_id, attempt, offset)
-        stream.add(Started(attempt, model, offset))
+        stream = RunStream(self, run_id, attempt)
+        stream.add(Started(attempt, model))
         await stream.flush()
         return stream
 
@@ -317,7 +320,7 @@ class StreamWriter:
             pipeline.xadd(append.key, pairs, id=str(append.id), maxlen=MAX_ENTRIES)
         for append in appends:
             if append.ttl_s is not None:
-                pipeline.expire(append.key, append.ttl_s)
+                pipeline.expire(append.key, append.ttl_s, lt=True)  # a refused entry must not lengthen it
         replies: list[bytes | Exception] = await pipeline.execute(raise_on_error=False)
         return replies[: len(appends)]
 

@@ -16,6 +16,7 @@ SHARDS = 64
 TERMINAL_SEQ = 0xFFFF_FFFF
 # A net far above any output cap: a live stream is bounded by the cap, never trimmed under a reader.
 MAX_ENTRIES = 200_000
+PAGE_ENTRIES = 1000
 RUNNING_TTL_S = 6 * 3600
 ENDED_TTL_S = 3600
 
@@ -28,6 +29,11 @@ def run_key(run_id: UUID) -> str:
 def hub_key(reader_id: UUID) -> str:
     """The key of a web process's own stream, to which it adds only to wake its blocked reader."""
     return f"hub:{reader_id}"
+
+
+def control_channel(worker_name: str) -> str:
+    """The channel on which a worker hears the ids of runs that it is to stop."""
+    return f"control:{worker_name}"
 
 
 class MalformedId(ValueError):
@@ -73,11 +79,10 @@ def _is_number(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """An attempt began; `offset` is how many code points the attempts before it had written."""
+    """An attempt began: those before it write no more."""
 
     attempt: int
     model: str
-    offset: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +129,8 @@ class Entry:
 def fields(event: Event) -> dict[str, str | int]:
     """What XADD stores of an event."""
     match event:
-        case Started(attempt, model, offset):
-            return {"k": "started", "a": attempt, "m": model, "o": offset}
+        case Started(attempt, model):
+            return {"k": "started", "a": attempt, "m": model}
         case Delta(text, offset, token_ids):
             return {"k": "delta", "t": text, "o": offset, "i": ",".join(map(str, token_ids))}
         case Reset(offset):
@@ -143,7 +148,7 @@ def _event(raw: Mapping[bytes, bytes]) -> Event:
     kind = raw[b"k"].decode()
     match kind:
         case "started":
-            return Started(int(raw[b"a"]), raw[b"m"].decode(), int(raw[b"o"]))
+            return Started(int(raw[b"a"]), raw[b"m"].decode())
         case "delta":
             ids = raw[b"i"]
             return Delta(raw[b"t"].decode(), int(raw[b"o"]), tuple(map(int, ids.split(b","))) if ids else ())
@@ -153,11 +158,22 @@ def _event(raw: Mapping[bytes, bytes]) -> Event:
             return Ended(kind, json.loads(raw[b"d"]))
 
 
-async def read_after(redis: Redis, run_id: UUID, after: EntryId | None, count: int = 1000) -> list[Entry]:
+async def read_after(redis: Redis, run_id: UUID, after: EntryId | None, count: int = PAGE_ENTRIES) -> list[Entry]:
     """Entries of a run behind `after`, oldest first, at most `count`. Empty too when the stream is gone."""
     start = f"({after}" if after else "-"
     rows = cast(list[tuple[bytes, dict[bytes, bytes]]], await redis.xrange(run_key(run_id), min=start, count=count))
     return [entry(raw_id, raw) for raw_id, raw in rows]
+
+
+async def read_rest(redis: Redis, run_id: UUID, after: EntryId | None = None) -> list[Entry]:
+    """All entries of a run behind `after`, a page a round trip."""
+    entries: list[Entry] = []
+    while page := await read_after(redis, run_id, after, PAGE_ENTRIES):
+        entries += page
+        after = page[-1].id
+        if len(page) < PAGE_ENTRIES:
+            break
+    return entries
 
 
 async def newest(redis: Redis, run_id: UUID) -> EntryId | None:

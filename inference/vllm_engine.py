@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from inference.engine import (
     FinishReason,
     Generation,
     GenerationFailed,
+    KvCache,
     Load,
     PromptRejected,
     Step,
@@ -27,18 +28,21 @@ if TYPE_CHECKING:
     from vllm.config import VllmConfig as NativeConfig
     from vllm.v1.engine.async_llm import AsyncLLM
     from vllm.v1.metrics.loggers import StatLoggerBase
-    from vllm.v1.metrics.stats import SchedulerStats
+    from vllm.v1.metrics.stats import IterationStats, SchedulerStats
 
 ABORT_RETRY_S = 0.02
 CPU_KV_CACHE_GIB = 2
 STOP_GRACE_S = 3.0  # nothing runs any more; what is left then is killed, and its workers die with it
 IDLE = Load(running=0, waiting=0, peak_running=0, kv_cache_usage=0.0)
 
+Steps = asyncio.Queue[Step | EngineError]  # bounded by the output cap
+
 
 @dataclass(frozen=True, slots=True)
 class VllmConfig:
-    """What an operator may choose; `max_model_len` and `gpu_memory_utilization` None leave the choice to vLLM.
+    """What an operator may choose; what is None is left to vLLM.
 
+    `kv_cache_blocks` are allocated whatever memory is free, and vLLM keeps one of them for itself.
     `drain_s` is how long the worker lets runs finish after SIGTERM: vLLM must not give up on them earlier.
     """
 
@@ -47,7 +51,16 @@ class VllmConfig:
     max_model_len: int | None = None
     drain_s: float = 30.0
     gpu_memory_utilization: float | None = None
+    kv_cache_blocks: int | None = None
     log_level: str = "WARNING"
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """One request that vLLM has: the task that reads its outputs, and where that puts them."""
+
+    pump: asyncio.Task[None]
+    steps: Steps
 
 
 class VllmEngine:
@@ -60,14 +73,26 @@ class VllmEngine:
     def __init__(self, config: VllmConfig) -> None:
         self._config = config
         self._engine: AsyncLLM | None = None
-        self._pumps: dict[str, asyncio.Task[None]] = {}
+        self._requests: dict[str, _Request] = {}
         self._releases: set[asyncio.Task[None]] = set()
         self._gauge = _Gauge()
+        self._is_dead = False
 
     @property
     def slots(self) -> int:
         """The most sequences vLLM runs in one batch (`max_num_seqs`)."""
         return self._config.slots
+
+    @property
+    def context_window(self) -> int:
+        """`max_model_len`, as configured or as the model's own files have it."""
+        window: int = self._running().vllm_config.model_config.max_model_len
+        return window
+
+    @property
+    def kv_cache(self) -> KvCache:
+        """vLLM's paged cache, without the block that stands for none."""
+        return _kv_cache(self._running().vllm_config)
 
     async def start(self) -> None:
         """Load the model, which blocks the event loop for as long as vLLM needs. Raises `EngineDead` with the reason.
@@ -87,17 +112,21 @@ class VllmEngine:
     def _build(self) -> AsyncLLM:
         from vllm.v1.engine.async_llm import AsyncLLM
 
-        return AsyncLLM.from_engine_args(_engine_args(self._config), stat_loggers=[self._gauge.logger()])
+        arguments = _engine_args(self._config)
+        native = arguments.create_engine_config()
+        _check_wished_cache(native)
+        loggers = [self._gauge.logger()]
+        return AsyncLLM.from_vllm_config(native, stat_loggers=loggers, disable_log_stats=arguments.disable_log_stats)
 
     async def generate(self, generation: Generation) -> AsyncGenerator[Step, None]:
         """Yield steps until one has a finish reason; see `Engine.generate`."""
         engine = self._running()
         if self._is_live(generation.request_id):
             raise ValueError(f"request id {generation.request_id} is in use")
-        steps: asyncio.Queue[Step | EngineError] = asyncio.Queue()  # bounded by the output cap
+        steps: Steps = asyncio.Queue()
         # A task of its own: cancelled while it adds a request, vLLM's generate() would leave the request running.
         pump = asyncio.create_task(_pump(engine, generation, steps))
-        self._pumps[generation.request_id] = pump
+        self._requests[generation.request_id] = _Request(pump, steps)
         pump.add_done_callback(lambda _: self._forget(generation.request_id, pump))
         try:
             finished = False
@@ -115,18 +144,18 @@ class VllmEngine:
         await self._release(request_id)
 
     def _is_live(self, request_id: str) -> bool:
-        pump = self._pumps.get(request_id)
-        return pump is not None and not pump.done()
+        request = self._requests.get(request_id)
+        return request is not None and not request.pump.done()
 
     def _forget(self, request_id: str, pump: asyncio.Task[None]) -> None:
-        if self._pumps.get(request_id) is pump:  # else the id serves another request already
-            del self._pumps[request_id]
+        request = self._requests.get(request_id)
+        if request is not None and request.pump is pump:  # else the id serves another request already
+            del self._requests[request_id]
 
     async def _release(self, request_id: str) -> None:
-        if not self._is_live(request_id):
+        if self._is_dead or not self._is_live(request_id):
             return
-        pump = self._pumps[request_id]
-        release = asyncio.create_task(self._abort_until_done(request_id, pump))
+        release = asyncio.create_task(self._abort_until_done(request_id, self._requests[request_id].pump))
         self._releases.add(release)
         release.add_done_callback(self._releases.discard)
         await asyncio.shield(release)  # a second cancel of the reader must not stop the release
@@ -134,7 +163,7 @@ class VllmEngine:
     async def _abort_until_done(self, request_id: str, pump: asyncio.Task[None]) -> None:
         """Repeat the abort: one that comes before vLLM has registered the request finds nothing to abort."""
         engine = self._running()
-        while not pump.done():
+        while not (pump.done() or self._is_dead):
             await engine.abort(request_id)
             await asyncio.wait({pump}, timeout=ABORT_RETRY_S)
 
@@ -145,23 +174,33 @@ class VllmEngine:
 
     def load(self) -> Load:
         """What the scheduler said after its latest step."""
-        return self._gauge.load
+        return replace(self._gauge.load, requests=len(self._requests))
+
+    def kill(self) -> None:
+        """Kill EngineCore, stopped or not; its workers die with it, and every request raises `EngineDead`."""
+        self._is_dead = True
+        if self._engine is not None:
+            for process in self._engine.engine_core.resources.engine_manager.processes:
+                process.kill()
+        # Now, not when vLLM notices: an abort meanwhile would end a request as if nothing were wrong.
+        for request in self._requests.values():
+            request.steps.put_nowait(EngineDead("EngineCore was killed"))
 
     async def stop(self) -> None:
         """Abort what runs, end EngineCore and its workers; blocks the loop while they exit. Safe to repeat."""
         if self._engine is None:
             return
-        await asyncio.gather(*(self._release(request_id) for request_id in list(self._pumps)))
+        await asyncio.gather(*(self._release(request_id) for request_id in list(self._requests)))
         self._engine.shutdown(timeout=STOP_GRACE_S)
         self._engine = None
 
     def _running(self) -> AsyncLLM:
-        if self._engine is None:
+        if self._engine is None or self._is_dead:
             raise EngineDead("the engine is not running")
         return self._engine
 
 
-async def _pump(engine: AsyncLLM, generation: Generation, steps: asyncio.Queue[Step | EngineError]) -> None:
+async def _pump(engine: AsyncLLM, generation: Generation, steps: Steps) -> None:
     """Move vLLM's outputs of one request into `steps`, failures as our errors. Never raises them."""
     try:
         async with aclosing(_outputs(engine, generation)) as outputs:
@@ -200,10 +239,18 @@ def _sampling_params(generation: Generation) -> SamplingParams:
 
 def _step(output: RequestOutput) -> Step:
     completion = output.outputs[0]
-    reason = FinishReason(completion.finish_reason) if completion.finish_reason else None
+    reason = _finish_reason(completion.finish_reason)
     # We set no stop strings, so a stop is always due to the last id.
     ids = completion.token_ids[:-1] if reason is FinishReason.STOP else completion.token_ids
     return Step(token_ids=tuple(ids), finish_reason=reason, cached_tokens=output.num_cached_tokens or 0)
+
+
+def _finish_reason(said: str | None) -> FinishReason | None:
+    """Raises `GenerationFailed` for an end that was the engine's fault (`error`), or that nobody asked for."""
+    try:
+        return FinishReason(said) if said else None
+    except ValueError as error:
+        raise GenerationFailed(f"vLLM ended it with {said!r}") from error
 
 
 def _translated(error: Exception) -> EngineError:
@@ -229,13 +276,18 @@ class _Gauge:
     def __init__(self) -> None:
         self.load = IDLE
 
-    def record(self, stats: SchedulerStats) -> None:
-        """Take over what a step of the scheduler left behind."""
+    def record(self, stats: SchedulerStats, iteration: IterationStats | None) -> None:
+        """Take over what a step of the scheduler left behind.
+
+        vLLM tells of a preemption with the sequence's next output: one that is aborted before is never told of.
+        """
         self.load = Load(
             running=stats.num_running_reqs,
             waiting=stats.num_waiting_reqs + stats.num_skipped_waiting_reqs,
             peak_running=max(stats.num_running_reqs, self.load.peak_running),
             kv_cache_usage=stats.kv_cache_usage,
+            steps=self.load.steps + 1,
+            preemptions=self.load.preemptions + (iteration.num_preempted_reqs if iteration else 0),
         )
 
     def logger(self) -> Any:
@@ -248,9 +300,9 @@ class _Gauge:
             def __init__(self, vllm_config: NativeConfig, engine_index: int = 0) -> None:
                 pass
 
-            def record(self, scheduler_stats: Any, *_: Any, **__: Any) -> None:
+            def record(self, scheduler_stats: Any, iteration_stats: Any, *_: Any, **__: Any) -> None:
                 if scheduler_stats is not None:
-                    gauge.record(scheduler_stats)
+                    gauge.record(scheduler_stats, iteration_stats)
 
             def log_engine_initialized(self) -> None:
                 pass
@@ -259,6 +311,24 @@ class _Gauge:
             return GaugeLogger(vllm_config, engine_index)
 
         return build
+
+
+def _kv_cache(native: NativeConfig) -> KvCache:
+    """The smaller of two measures: they differ where a model's layers keep several kinds of blocks for a token.
+
+    Exact for full attention. Of layers with sliding windows vLLM tells only what a sequence of a whole window takes, of
+    which a short one's share is larger.
+    """
+    cache = native.cache_config
+    usable = cache.num_gpu_blocks - 1
+    return KvCache(min(usable, cache.kv_cache_size_tokens // cache.block_size), cache.block_size)
+
+
+def _check_wished_cache(native: NativeConfig) -> None:
+    """Raises `EngineDead` when fewer blocks were wished for than a window takes: vLLM says so in its own log only."""
+    cache = native.cache_config
+    if cache.num_gpu_blocks_override is not None:
+        KvCache(cache.num_gpu_blocks_override - 1, cache.block_size).check_holds(native.model_config.max_model_len)
 
 
 def _set_environment(config: VllmConfig) -> None:
@@ -281,6 +351,8 @@ def _engine_args(config: VllmConfig) -> AsyncEngineArgs:
     chosen: dict[str, Any] = {"max_model_len": config.max_model_len}
     if config.gpu_memory_utilization is not None:
         chosen["gpu_memory_utilization"] = config.gpu_memory_utilization
+    if config.kv_cache_blocks is not None:
+        chosen["num_gpu_blocks_override"] = config.kv_cache_blocks
     return AsyncEngineArgs(
         model=str(config.model_path),
         max_num_seqs=config.slots,

@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -23,8 +24,9 @@ from inference import parent_death
 parent_death.arm_if_spawned(__name__)
 
 if TYPE_CHECKING:
-    from inference.engine import Engine
+    from inference.engine import Engine, EngineDead
     from inference.host import Host, Runner, ServedModel
+    from inference.queues import QueueNames
     from inference.tokens import Tokenizer
 
 logger = logging.getLogger("inference.worker")
@@ -54,7 +56,9 @@ class WorkerConfig:
     engine: EngineKind = EngineKind.VLLM
     slots: int = 16
     gpu_memory_utilization: float | None = None
+    kv_cache_blocks: int | None = None
     drain_s: float = 5.0
+    engine_silence_s: float = 60.0
     ready_file: Path | None = None
     host: str = "chat.hosting:host"
 
@@ -74,7 +78,9 @@ _SETTINGS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "engine": ("ENGINE", EngineKind),
     "slots": ("SLOTS", int),
     "gpu_memory_utilization": ("GPU_MEMORY_UTILIZATION", float),
+    "kv_cache_blocks": ("KV_CACHE_BLOCKS", int),
     "drain_s": ("DRAIN_S", float),
+    "engine_silence_s": ("ENGINE_SILENCE_S", float),
     "ready_file": ("READY_FILE", Path),
     "host": ("WORKER_HOST", str),
 }
@@ -98,15 +104,27 @@ def main(argv: Sequence[str] | None = None) -> int:
     return serve(config, host, served)
 
 
+@dataclass(frozen=True, slots=True)
+class Service:
+    """What a worker serves: as whom, for which host, which model, from which queues."""
+
+    config: WorkerConfig
+    host: Host
+    served: ServedModel
+    queues: QueueNames
+
+
 def serve(config: WorkerConfig, host: Host, served: ServedModel) -> int:
     """Consume the model's queues until a signal; returns the exit code."""
     from inference.consumer import Duty, EngineWorker
+    from inference.queues import QueueNames
 
     parent_death.remember_spawner()
+    queues = QueueNames(served.queues, lambda: host.served_model(served.slug).queues)
     duty = Duty(
         worker_name=config.worker_name,
-        queues=served.queues,
-        open_runner=lambda: open_runner(config, host, served),
+        queues=queues,
+        open_runner=partial(open_runner, Service(config, host, served, queues)),
         drain_s=config.drain_s,
         ready_file=config.ready_file,
     )
@@ -119,16 +137,21 @@ def serve(config: WorkerConfig, host: Host, served: ServedModel) -> int:
 
 
 @asynccontextmanager
-async def open_runner(config: WorkerConfig, host: Host, served: ServedModel) -> AsyncIterator[Runner]:
+async def open_runner(
+    service: Service, on_dead: Callable[[EngineDead], None], on_room: Callable[[], None]
+) -> AsyncIterator[Runner]:
     """What the pool's tasks run on, from the loaded model down to the host's own part; closed in reverse order."""
     from redis.asyncio import Redis
     from redis.asyncio.retry import Retry
     from redis.backoff import NoBackoff
 
+    from inference.control import ControlLine
     from inference.host import Workplace
     from inference.stream_writer import StreamWriter
     from inference.tokens import Tokenizer
+    from inference.watchdog import Watchdog
 
+    config = service.config
     async with AsyncExitStack() as stack:
         # The writer sends again by itself, and knows what to do about a lost reply.
         redis = Redis.from_url(
@@ -138,13 +161,17 @@ async def open_runner(config: WorkerConfig, host: Host, served: ServedModel) -> 
             retry=Retry(NoBackoff(), retries=0),
         )
         stack.push_async_callback(redis.aclose)
-        tokenizer = Tokenizer.load(served.folder)
-        engine = build_engine(config, served, tokenizer)
+        tokenizer = Tokenizer.load(service.served.folder)
+        engine = build_engine(config, service.served, tokenizer)
         stack.push_async_callback(engine.stop)
         await engine.start()
+        await stack.enter_async_context(Watchdog(engine, config.engine_silence_s, on_dead))
         writer = await stack.enter_async_context(StreamWriter(redis))
-        workplace = Workplace(config.worker_name, engine, tokenizer, writer)
-        yield await stack.enter_async_context(host.runner(workplace))
+        workplace = Workplace(config.worker_name, engine, tokenizer, redis, writer, on_room)
+        runner = await stack.enter_async_context(service.host.runner(workplace))
+        await stack.enter_async_context(ControlLine(redis, config.worker_name, runner.cancel))
+        await stack.enter_async_context(service.queues.following())
+        yield runner
 
 
 def build_engine(config: WorkerConfig, served: ServedModel, tokenizer: Tokenizer) -> Engine:
@@ -160,6 +187,7 @@ def build_engine(config: WorkerConfig, served: ServedModel, tokenizer: Tokenizer
                     max_model_len=served.context_window,
                     drain_s=config.drain_s,
                     gpu_memory_utilization=config.gpu_memory_utilization,
+                    kv_cache_blocks=config.kv_cache_blocks,
                 )
             )
         case EngineKind.SCRIPTED:

@@ -28,19 +28,22 @@ INITDB_FOR_THROW_AWAY = ("--no-sync",)
 class Postgres:
     """One server over the data in a folder; made at the first start."""
 
-    def __init__(self, folder: Path, password: str, log: Path, throw_away: bool = False) -> None:
+    def __init__(
+        self, folder: Path, password: str, log: Path, throw_away: bool = False, port: int | None = None
+    ) -> None:
         self._account = Account.fit_for(folder / "postgres")
         self.data = reachable(self._account, folder) / "postgres"
         self._password = password
         self._log = log
         self._throw_away = throw_away
+        self._fixed_port = port
 
     def start(self) -> Child:
         """Start it and wait until it answers. Raises `SetupProblem`."""
         if not (self.data / "PG_VERSION").exists():
             self._initialise()
         self._clear_stale_lock()
-        self._port = free_port()
+        self._port = self._fixed_port or free_port()
         child = Child("PostgreSQL", self._command(), self._log, How(FAST, identity=self._account.identity))
         self._wait_until_it_answers(child)
         return child

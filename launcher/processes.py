@@ -1,4 +1,4 @@
-"""Web and workers side by side, by honcho, until one of them ends or we are told to stop."""
+"""Web, reaper and workers side by side, by honcho, until one of them does not come up or we are told to stop."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STOPPED = re.compile(r"(\S+) stopped \(rc=(-?\d+)\)")
 
 @dataclass(frozen=True)
 class Process:
-    """What to run: a Python module with its arguments and its whole environment."""
+    """What to keep running: a Python module with its arguments and its whole environment."""
 
     name: str
     module: Sequence[str]
@@ -34,7 +34,7 @@ class Process:
     @property
     def command(self) -> str:
         """For honcho's shell, which it replaces: signals must reach the process itself."""
-        return "exec " + shlex.join([sys.executable, "-m", *self.module])
+        return "exec " + shlex.join([sys.executable, "-m", "launcher.keeper", *self.module])
 
 
 class Console(Printer):  # type: ignore[misc]  # honcho has no types

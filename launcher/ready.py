@@ -14,7 +14,7 @@ from launcher.places import SHARED, STATE
 from launcher.progress import Step
 
 LOOK_EVERY_S = 0.25
-ENTRANCE = "/admin/"
+ENTRANCE = "/"
 
 
 @dataclass(frozen=True)
@@ -67,5 +67,6 @@ def welcome(address: str, demo: Demo) -> str:
   Password:          {password}
   Forgotten?         {manage} changepassword {demo.user}
   API key:           {manage} apikey {demo.user}
+  Tiers, accounts:   {address}/admin/
   Stop:              Ctrl-C
 """

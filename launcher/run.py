@@ -1,4 +1,4 @@
-"""make run: servers, model, database, then web and workers."""
+"""make run: servers, model, database, then web, reaper and workers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def main() -> None:
         with Step(5, OF, "Preparing the database"):
             demo = _prepare(chosen, settings)
         processes.run(
-            [_web(options, settings), *_workers(chosen, settings, own)],
+            [_web(options, settings), _reaper(settings), *_workers(chosen, settings, own)],
             started.children,
             lambda: _announce(options, demo, own),
         )
@@ -97,6 +97,10 @@ def _prepare(chosen: Model, settings: Mapping[str, str]) -> Demo:
 def _web(options: Options, settings: Mapping[str, str]) -> Process:
     listen = ["--host", options.host, "--port", str(options.port)]
     return Process("web", ["chatsite.serve", *listen], _environ(settings))
+
+
+def _reaper(settings: Mapping[str, str]) -> Process:
+    return Process("reaper", ["manage", "reaper"], _environ(settings))
 
 
 def _workers(chosen: Model, settings: Mapping[str, str], own: Sequence[Mapping[str, str]]) -> list[Process]:

@@ -1,4 +1,4 @@
-"""Process B: make the virtual environment, move into it, and there run, test or check."""
+"""Process B: make the virtual environment, move into it, and there run, test, check or soak."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ def main(argv: list[str]) -> None:
 
 def _command(argv: list[str]) -> str:
     if len(argv) != 1 or argv[0] not in STEPS:
-        raise SetupProblem(f"there is no command {' '.join(argv)!r}", "Use one of: make run, make test, make check")
+        raise SetupProblem(
+            f"there is no command {' '.join(argv)!r}", "Use one of: make run, make test, make check, make soak"
+        )
     return argv[0]
 
 
@@ -67,6 +69,10 @@ def _carry_out(command: str) -> None:
         from launcher import testing
 
         testing.main()
+    elif command == "soak":
+        from launcher import soaking
+
+        soaking.main()
     else:
         from launcher import checks
 

@@ -4,51 +4,51 @@ from __future__ import annotations
 
 import os
 import shlex
-import signal
-import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from pathlib import Path
 
-from launcher import model, servers
-from launcher.places import ROOT, STEPS
+from launcher import lanes, model, servers
+from launcher.lanes import Lane
+from launcher.places import STEPS
 from launcher.progress import Step
+from launcher.servers import Servers
 from launcher.settings_file import Secrets
 
 OF = STEPS["test"]
-SUMMARY_WITHIN_S = 4
 
 
 def main() -> None:
-    """Run pytest with what `ARGS` holds; leaves by `SystemExit` with its status. Raises `SetupProblem`."""
+    """Run pytest with what `ARGS` holds, without it every test; leaves by `SystemExit`. Raises `SetupProblem`."""
+    arguments = _arguments()
     with ExitStack() as stack:
         with Step(3, OF, "Getting the model") as step:
             chosen = model.obtain(os.environ.get("MODEL"), step)
         with Step(4, OF, "Starting throw-away PostgreSQL and Valkey"):
-            started = stack.enter_context(servers.throw_away())
+            started = [stack.enter_context(servers.throw_away()) for _ in arguments]
         print(f"[5/{OF}] Running the tests", flush=True)
-        settings = {
-            **started.urls,
-            "MODEL_PATH": str(chosen.path),
-            "SECRET_KEY": Secrets.new().secret_key,
-            "DEBUG": "false",
-            "HTTPS": "false",
-            "PALAVER_STATE": str(started.folder),  # a running product's run.env is not for tests
-        }
-        sys.exit(_pytest(settings))
+        pairs = zip(arguments, started, strict=True)
+        sys.exit(
+            lanes.run([Lane(own, _environ(own_servers, chosen.path)) for own, own_servers in pairs], started[0].folder)
+        )
 
 
-def _pytest(settings: dict[str, str]) -> int:
-    running = subprocess.Popen(
-        [sys.executable, "-m", "pytest", *shlex.split(os.environ.get("ARGS", ""))],
-        cwd=ROOT,
-        env={**os.environ, **settings},
-    )
-    try:
-        return running.wait()
-    except SystemExit:
-        running.send_signal(signal.SIGINT)  # so that it can say how far it came
-        try:
-            running.wait(SUMMARY_WITHIN_S)
-        except subprocess.TimeoutExpired:
-            running.kill()
-        raise
+def _arguments() -> Sequence[Sequence[str]]:
+    """Of each pytest to run. Servers that were given are one set, which two must not share."""
+    given = os.environ.get("ARGS", "")
+    if given or any(os.environ.get(name) for name in servers.URLS):
+        return [shlex.split(given)]
+    return lanes.arguments_of_all()
+
+
+def _environ(started: Servers, model_path: Path) -> Mapping[str, str]:
+    settings = {
+        **started.urls,
+        "MODEL_PATH": str(model_path),
+        "SECRET_KEY": Secrets.new().secret_key,
+        "DEBUG": "false",
+        "HTTPS": "false",
+        "PALAVER_STATE": str(started.folder),  # a running product's run.env is not for tests
+    }
+    return os.environ | settings

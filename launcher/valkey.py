@@ -29,16 +29,19 @@ maxmemory-policy noeviction
 class Valkey:
     """One server over the data in a folder."""
 
-    def __init__(self, folder: Path, password: str, log: Path, throw_away: bool = False) -> None:
+    def __init__(
+        self, folder: Path, password: str, log: Path, throw_away: bool = False, port: int | None = None
+    ) -> None:
         self._folder = folder / "valkey"
         self._password = password
         self._log = log
         self._throw_away = throw_away
+        self._fixed_port = port
 
     def start(self) -> Child:
         """Start it and wait until it answers. Raises `SetupProblem`."""
         private_folder(self._folder).chmod(0o700)
-        self._port = free_port()
+        self._port = self._fixed_port or free_port()
         settings = self._folder / "valkey.conf"
         append_only = "no" if self._throw_away else "yes"
         # In a file: arguments and environment can be read by others.

@@ -6,3 +6,9 @@ class SchedulerConfig(AppConfig):
 
     name = "scheduler"
     default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        """Have changes of its rows audited."""
+        from scheduler import audit
+
+        audit.register()

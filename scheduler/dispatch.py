@@ -45,12 +45,21 @@ class Dispatcher:
         """Put runs into their room, then do as `release`."""
         return self._send(self._room(model, tier).release(self._lookahead, run_ids), model, tier)
 
-    def release(self, model: str, tier: str) -> list[UUID]:
+    def release(self, model: str, tier: str, departed: int = 0) -> list[UUID]:
         """Send the first runs of a room while its queue is shallow; returns what was sent.
 
-        Two callers at once may send a few more than that: the queue's length is read before they send.
+        `departed` is how many runs workers have taken and nobody has told of yet. Two callers at once may send a few
+        more than the queue should hold: its length is read before they send.
         """
-        return self._send(self._room(model, tier).release(self._lookahead), model, tier)
+        return self._send(self._room(model, tier).release(self._lookahead, departed=departed), model, tier)
+
+    def missing(self, run_ids: Sequence[UUID], model: str, tier: str) -> list[UUID]:
+        """Those of the runs that wait neither in their room nor in the queue behind it."""
+        return self._room(model, tier).missing(run_ids)
+
+    def remove(self, run_id: UUID, model: str, tier: str) -> bool:
+        """Take a run back, from its room or from its queue; False when it waits in neither."""
+        return self._room(model, tier).remove(run_id)
 
     def _room(self, model: str, tier: str) -> Room:
         return Room(self._redis, model, tier)

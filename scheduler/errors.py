@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+from math import ceil
 from typing import Any
+
+from django.utils import timezone
 
 
 class SchedulerError(Exception):
     """Root of the scheduler's refusals: a stable `code`, a text for people, `data` for programs.
 
     SchedulerError
-    ├── ModelUnknown       no such model, or not for this tier
-    └── Refused            not now: `retry_after_s` says when it may be worth another try
-        └── TooManyRuns    the user has as many live runs as the tier allows
+    ├── ModelUnknown           no such model, or not for this tier
+    ├── PromptExceedsBudget    the prompt alone is more than a full budget holds
+    └── Refused                not now: `retry_after_s` says when it may be worth another try
+        ├── TooManyRuns        the user has as many live runs as allowed
+        ├── BudgetExhausted    what is left of the user's budget does not suffice
+        ├── QueueFull          as many runs wait as may: nobody's fault
+        ├── TooManyRequests    one credential sends them too fast
+        └── TooManySignIns     one name, or one address, fails too often
     """
 
     code = "scheduler_error"
@@ -32,6 +41,19 @@ class ModelUnknown(SchedulerError):
         super().__init__(detail, model=slug)
 
 
+class PromptExceedsBudget(SchedulerError):
+    """The prompt alone is more than a full budget holds: waiting would not help."""
+
+    code = "prompt_exceeds_budget"
+
+    def __init__(self, input_tokens: int, budget_tokens: int) -> None:
+        detail = (
+            f"With the chat so far this makes {input_tokens} tokens; your full budget of {budget_tokens} "
+            "must hold them and at least one of the answer. Start a new chat, or ask for less."
+        )
+        super().__init__(detail, input_tokens=input_tokens, budget_tokens=budget_tokens)
+
+
 class Refused(SchedulerError):
     """Not now."""
 
@@ -43,12 +65,59 @@ class Refused(SchedulerError):
 
 
 class TooManyRuns(Refused):
-    """The user has as many live runs as the tier allows."""
+    """The user has as many live runs as allowed."""
 
     code = "too_many_runs"
     # A short answer's length: nobody can know which of the runs ends first.
     RETRY_AFTER_S = 5
 
     def __init__(self, limit: int) -> None:
-        detail = f"Your tier allows {limit} answers at a time. Wait for one to end."
+        detail = f"You may have {limit} answers at a time. Wait for one to end, or cancel one."
         super().__init__(detail, self.RETRY_AFTER_S, limit=limit)
+
+
+class BudgetExhausted(Refused):
+    """What is left of the user's budget does not suffice; it will after `wait`, if nothing more is taken."""
+
+    code = "budget_exhausted"
+
+    def __init__(self, wait: timedelta, cost_tokens: int) -> None:
+        self.wait = wait
+        suffices_at = timezone.now() + wait
+        told_at = suffices_at + timedelta(microseconds=999_999)  # the second by which it has come
+        detail = (
+            f"This may take {cost_tokens} tokens, more than is left of your budget. "
+            f"There will be enough at {told_at:%Y-%m-%d %H:%M:%S} UTC. A shorter answer may be had before."
+        )
+        retry_at = suffices_at.isoformat(timespec="milliseconds")
+        super().__init__(detail, ceil(wait.total_seconds()), cost_tokens=cost_tokens, retry_at=retry_at)
+
+
+class QueueFull(Refused):
+    """As many runs wait for the model as may, of all tiers or of the user's."""
+
+    code = "queue_full"
+
+    def __init__(self, retry_after_s: int) -> None:
+        # Until something was measured it is a guess.
+        seconds = "second" if retry_after_s == 1 else "seconds"
+        detail = f"Too many people wait for an answer now. It may be worth another try in {retry_after_s} {seconds}."
+        super().__init__(detail, retry_after_s)
+
+
+class TooManyRequests(Refused):
+    """One credential sends requests too fast."""
+
+    code = "too_many_requests"
+
+    def __init__(self, retry_after_s: int) -> None:
+        super().__init__("This credential sends requests too fast. Wait as long as Retry-After says.", retry_after_s)
+
+
+class TooManySignIns(Refused):
+    """One name from one address, or one address with any names, failed to sign in too often."""
+
+    code = "too_many_sign_ins"
+
+    def __init__(self, retry_after_s: int) -> None:
+        super().__init__("Too many failed sign-ins. Wait a little, then try again.", retry_after_s)

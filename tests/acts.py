@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from threading import Barrier
+from typing import TYPE_CHECKING, Any, cast
+from uuid import UUID
 
+from django.apps import apps
+from django.db import connections
 from django.test import Client
+from redis import Redis
 
 from chat.models import ApiKey, Chat, Message, Outcome, Role, Run, Status, User
+from inference.streams import Entry, entry, run_key
+from scheduler.room import queue_name
 
 if TYPE_CHECKING:
     from django.test.client import _MonkeyPatchedWSGIResponse as Answer
@@ -40,6 +49,39 @@ def bring(run: Run, status: Status, answer: str = "Hello") -> None:
     code = "generation_failed" if status is Status.FAILED else ""
     outcome = Outcome(status, input_tokens=3, output_tokens=2, error_code=code, error_detail=code and A_DETAIL)
     assert run.finish(claim.attempt, outcome, message.pk if message else None)
+
+
+def in_queue(broker: Redis, run: Run) -> list[UUID]:
+    """The runs in the Celery queue, the next one first."""
+    messages = broker.lrange(queue_name(run.model_id, run.tier_id), 0, -1)
+    return [UUID(json.loads(message)["headers"]["id"]) for message in reversed(messages)]
+
+
+def last_entry(streams: Redis, run: Run) -> Entry:
+    """What readers of the run were told last."""
+    [row] = cast(list[Any], streams.xrevrange(run_key(run.pk), count=1))
+    return entry(*row)
+
+
+def at_once(acts: Sequence[Callable[[], int]]) -> list[int]:
+    """Run all acts at the same moment; what they return, sorted."""
+    barrier = Barrier(len(acts))
+
+    def run(act: Callable[[], int]) -> int:
+        try:
+            barrier.wait()
+            return act()
+        finally:
+            connections.close_all()
+
+    with ThreadPoolExecutor(len(acts)) as threads:
+        return sorted(threads.map(run, acts))
+
+
+def everything_stored() -> Mapping[str, list[dict[str, Any]]]:
+    """All rows that users own, by the name of their model."""
+    models = apps.get_app_config("chat").get_models()
+    return {model.__name__: list(model._default_manager.order_by("pk").values()) for model in models}
 
 
 def code_of(response: Answer) -> str:

@@ -6,7 +6,9 @@ tests: what these flush (the tiers of a migration too) the next one makes anew.
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from decimal import Decimal
 from uuid import uuid4
 
@@ -14,19 +16,28 @@ import pytest
 from django.conf import LazySettings
 from django.conf import settings as product
 from django.test import Client
+from django.utils import timezone
 from redis import Redis
+from redis.client import PubSub
 
 from chat.models import Chat, Role, Run, Status, User
-from scheduler.models import Model, Tier
+from inference.streams import control_channel
+from scheduler.models import Model, Override, Tier
 from tests.acts import add_message, bearing, bring
 from tests.real_model import model_folder
+
+# The whole product as processes, for tests of several folders: one of each kind a session.
+pytest_plugins = ["tests.stack.fixtures"]
 
 OUTPUT_CAP = 64
 
 
 @pytest.fixture(autouse=True)
 def _no_static_files(settings: LazySettings) -> None:
-    settings.SERVESTATIC_USE_STATIC_ROOT = False  # nobody collected them for a test
+    # Nobody collected them for a test, nor hashed their names.
+    settings.SERVESTATIC_USE_STATIC_ROOT = False
+    plain = {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"}
+    settings.STORAGES = {**product.STORAGES, "staticfiles": plain}
 
 
 @pytest.fixture
@@ -40,7 +51,7 @@ def pro(db: None) -> Tier:
 
 
 def _tier(slug: str, concurrency: int) -> Tier:
-    numbers = {"concurrency": concurrency, "max_output_tokens": OUTPUT_CAP}
+    numbers = {"concurrency": concurrency, "max_output_tokens": OUTPUT_CAP, "shed_at_percent": 100}
     return Tier.objects.update_or_create(slug=slug, defaults={"name": slug.title(), **numbers})[0]
 
 
@@ -74,6 +85,16 @@ def bob(free: Tier) -> User:
 @pytest.fixture
 def operator(free: Tier) -> User:
     return User.objects.create_superuser("operator", tier=free)
+
+
+@pytest.fixture
+def own_limits() -> Callable[..., Override]:
+    """Gives a user limits of their own, for a day from now unless told."""
+
+    def give(user: User, days: int = 1, **numbers: int) -> Override:
+        return Override.objects.create(user=user, until=timezone.now() + timedelta(days=days), **numbers)
+
+    return give
 
 
 @pytest.fixture
@@ -123,3 +144,25 @@ def new_run(chat: Chat, model: Model) -> Callable[..., Run]:
 def broker() -> Iterator[Redis]:
     with Redis.from_url(product.BROKER_URL) as client:
         yield client
+
+
+@pytest.fixture
+def streams() -> Iterator[Redis]:
+    with Redis.from_url(product.STREAMS_URL) as client:
+        yield client
+
+
+@pytest.fixture
+def silent_redis() -> Iterator[str]:
+    """The address of a server that takes connections and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        yield f"redis://127.0.0.1:{silent.getsockname()[1]}/0"
+
+
+@pytest.fixture
+def control(streams: Redis) -> Iterator[PubSub]:
+    """What the worker that holds the streaming runs of these tests hears."""
+    with PubSub(streams.connection_pool) as pubsub:
+        pubsub.subscribe(control_channel("worker"))
+        assert pubsub.get_message(timeout=5)
+        yield pubsub

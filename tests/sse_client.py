@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -59,6 +60,11 @@ class EventParser:
         self._rest = b""
         self.comments = 0
 
+    @property
+    def is_inside(self) -> bool:
+        """Whether an event has begun and not ended."""
+        return bool(self._rest)
+
     def feed(self, chunk: bytes) -> list[Event]:
         """The events that `chunk` completes; an unfinished one is kept for the next."""
         *blocks, self._rest = (self._rest + chunk).split(b"\n\n")
@@ -77,17 +83,31 @@ async def request(
     port: int, method: str, path: str, headers: Mapping[str, str] | None = None, body: Any = None
 ) -> AsyncIterator[Answer]:
     """Send one request; the connection is closed when the block ends, whatever is still to come."""
+    reader, writer = await _sent(port, method, path, headers, body)
+    try:
+        status, answered = _head(await reader.readuntil(b"\r\n\r\n"))
+        yield Answer(status, answered, reader)
+    finally:
+        writer.close()
+
+
+async def abandon(port: int, path: str, headers: Mapping[str, str]) -> None:
+    """Ask for a page, and hang up before the answer."""
+    _, writer = await _sent(port, "GET", path, headers)
+    await writer.drain()
+    writer.close()
+
+
+async def _sent(
+    port: int, method: str, path: str, headers: Mapping[str, str] | None, body: Any = None
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     payload = b"" if body is None else json.dumps(body).encode()
     lines = [f"{method} {path} HTTP/1.1", "Host: 127.0.0.1", "Connection: close", f"Content-Length: {len(payload)}"]
     lines += ["Content-Type: application/json"] * bool(payload)
     lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
     writer.write("\r\n".join([*lines, "", ""]).encode() + payload)
-    try:
-        status, answered = _head(await reader.readuntil(b"\r\n\r\n"))
-        yield Answer(status, answered, reader)
-    finally:
-        writer.close()
+    return reader, writer
 
 
 def _head(raw: bytes) -> tuple[int, dict[str, str]]:
@@ -103,6 +123,12 @@ class Reading:
     last_id: str | None = None
     ended: Event | None = None
     events: list[Event] = field(default_factory=list)
+    is_cut_inside: bool = False  # the last connection ended inside an event
+
+    @property
+    def header(self) -> dict[str, str]:
+        """What a browser sends when it comes back."""
+        return {"Last-Event-ID": self.last_id} if self.last_id else {}
 
     def take(self, event: Event) -> None:
         """Take one event as a browser's page does. Raises AssertionError where it does not fit what is there."""
@@ -120,6 +146,25 @@ class Reading:
                 self.ended = event
 
 
+@dataclass
+class TimedReading(Reading):
+    """A reading that knows of which run it is, and when each attempt's first delta came."""
+
+    run_id: str = ""
+    began_at: dict[int, float] = field(default_factory=dict)
+
+    def take(self, event: Event) -> None:
+        """As a browser's page."""
+        super().take(event)
+        if event.name == "delta":
+            self.began_at.setdefault(self.attempts, time.monotonic())
+
+    @property
+    def attempts(self) -> int:
+        """How many attempts it saw."""
+        return int((self.last_id or "0").partition("-")[0])
+
+
 class Api:
     """One user's view of a server."""
 
@@ -133,6 +178,12 @@ class Api:
             answered = await answer.json()
             assert answer.status < 300, answered
             return answered
+
+    async def call(self, method: str, path: str) -> tuple[int, Any]:
+        """Any call without a body: the status, and the JSON answered, None where there is none."""
+        async with request(self.port, method, path, self.headers) as answer:
+            body = await answer.body()
+            return answer.status, json.loads(body) if body else None
 
     async def get(self, path: str) -> Any:
         """GET, and the JSON answered. Raises AssertionError for a refusal."""
@@ -154,12 +205,14 @@ class Api:
         """Go on reading a run, hanging up after so many bytes of the body; returns the HTTP status."""
         async with self.stream(path, reading.last_id) as answer:
             parser = EventParser()
+            reading.is_cut_inside = False
             left = bytes_until_cut
             if left == 0:
                 return int(answer.status)
             async for chunk in answer.chunks():
                 for event in parser.feed(chunk if left is None else chunk[:left]):
                     reading.take(event)
+                reading.is_cut_inside = parser.is_inside
                 if left is not None and (left := left - len(chunk)) <= 0:
                     break
             return int(answer.status)

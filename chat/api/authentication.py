@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Self, cast
 
 from django.contrib.auth import get_user
 from django.http import HttpRequest
@@ -14,6 +15,31 @@ from chat import problems
 from chat.models import ApiKey, User, digest
 
 SCHEME = "bearer"
+
+
+@dataclass(frozen=True, slots=True)
+class Credential:
+    """What a request was let in by: a user's key, or a session, known by the digest of its key."""
+
+    user: User
+    key: ApiKey | None = None
+    session: str = ""
+
+    @classmethod
+    def of(cls, request: Request) -> Self:
+        """The credential of an authenticated request."""
+        key = request.auth if isinstance(request.auth, ApiKey) else None
+        return cls(cast(User, request.user), key, "" if key else session_digest(request))
+
+    @property
+    def name(self) -> str:
+        """What tells it from all others, and opens nothing."""
+        return f"key:{self.key.digest}" if self.key else f"session:{self.session}"
+
+
+def session_digest(request: HttpRequest | Request) -> str:
+    """What a session may be called where its key must not be seen."""
+    return digest(request.session.session_key or "")
 
 
 class ApiKeyAuthentication(authentication.BaseAuthentication):
@@ -40,29 +66,34 @@ class SessionAuthentication(authentication.SessionAuthentication):
             raise problems.CsrfFailed from error
 
 
-def authenticate(request: HttpRequest) -> User:
-    """Who sends a request that changes nothing, for views outside DRF. Raises `NotAuthenticated`.
+def authenticate(request: HttpRequest) -> Credential:
+    """Who sends a request that changes nothing, and by what, for views outside DRF. Raises `NotAuthenticated`.
 
     Blocks: one query for a key, two for a session. An async view calls it in a thread and leaves `request.user` alone.
     """
     key = bearer_key(request.META)
     if key:
-        return key.user
+        return Credential(key.user, key)
     user = get_user(request)
     if not isinstance(user, User):
         raise problems.NotAuthenticated
-    return user
+    return Credential(user, session=session_digest(request))
 
 
 def bearer_key(headers: dict[str, Any]) -> ApiKey | None:
-    """The usable key that a request bears, with its user and tier; None without one. Raises `NotAuthenticated`.
+    """The usable key that a request bears, with its user and their limits; None without one. Raises `NotAuthenticated`.
 
     A key that does not open is refused even where a session would: who sends one means it.
     """
     scheme, _, secret = headers.get("HTTP_AUTHORIZATION", "").partition(" ")
     if scheme.lower() != SCHEME:
         return None
-    key = ApiKey.objects.usable().select_related("user__tier").filter(digest=digest(secret.strip())).first()
+    key = (
+        ApiKey.objects.usable()
+        .select_related("user__tier", "user__override")
+        .filter(digest=digest(secret.strip()))
+        .first()
+    )
     if key is None:
         raise problems.NotAuthenticated("This API key is unknown, revoked or expired.")
     return key

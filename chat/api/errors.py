@@ -14,9 +14,10 @@ from django.http import Http404, HttpResponse
 from rest_framework import exceptions as drf
 
 from chat import problems
+from chat.models import KeyLost
 from chat.problems import Problem
 from inference.tokens import TokensError
-from scheduler.errors import ModelUnknown, Refused
+from scheduler.errors import BudgetExhausted, ModelUnknown, PromptExceedsBudget, QueueFull, Refused, TooManyRuns
 
 logger = logging.getLogger(__name__)
 
@@ -50,8 +51,33 @@ def _(error: ModelUnknown) -> Problem:
 
 
 @problem_of.register
+def _(error: PromptExceedsBudget) -> Problem:
+    return problems.PromptExceedsBudget(error.detail, **error.data)
+
+
+@problem_of.register
+def _(error: QueueFull) -> Problem:
+    return problems.QueueFull(error)
+
+
+@problem_of.register
+def _(error: TooManyRuns) -> Problem:
+    return problems.TooManyRuns(error)
+
+
+@problem_of.register
+def _(error: BudgetExhausted) -> Problem:
+    return problems.BudgetExhausted(error)
+
+
+@problem_of.register
 def _(error: Refused) -> Problem:
     return problems.TooManyRequests(error)
+
+
+@problem_of.register
+def _(_error: KeyLost) -> Problem:
+    return problems.IdempotencyInFlight()
 
 
 @problem_of.register
@@ -98,11 +124,6 @@ def _(_error: Exception) -> Problem:
 @problem_of.register
 def _(_error: drf.ParseError) -> Problem:
     return problems.BodyNotJson()
-
-
-@problem_of.register
-def _(_error: drf.NotAcceptable) -> Problem:
-    return problems.NotAcceptable()
 
 
 @problem_of.register

@@ -1,15 +1,16 @@
-"""What goes wrong below /api/ is answered as a problem, bugs too, whatever kind of view it was."""
+"""What goes wrong below /api/ is answered as a problem, bugs too, whatever kind of view it was; elsewhere as a page."""
 
 from __future__ import annotations
 
 import logging
+import sys
 
 from django.core.signals import got_request_exception
 from django.http import HttpRequest, HttpResponse
 from django.utils.deprecation import MiddlewareMixin
-from django.views.defaults import server_error as page
+from django.views import defaults
 
-from chat import problems
+from chat import outages, problems
 from chat.api.errors import problem_of
 
 logger = logging.getLogger(__name__)
@@ -22,7 +23,7 @@ class ProblemMiddleware(MiddlewareMixin):
     def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
         """Answer for the view that raised."""
         if not request.path.startswith(PREFIX):
-            return None
+            return outages.page(error)
         problem = problem_of(error)
         if problem is None:
             logger.error("request.failed path=%s", request.path, exc_info=error)
@@ -32,6 +33,18 @@ class ProblemMiddleware(MiddlewareMixin):
         return problems.response(problem)
 
 
+def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
+    """Django's handler400: what is refused before it comes to a view, such as a host that is not ours."""
+    if request.path.startswith(PREFIX):
+        return problems.response(problem_of(exception) or problems.Invalid())
+    return defaults.bad_request(request, exception)
+
+
 def server_error(request: HttpRequest) -> HttpResponse:
-    """Django's handler500: exceptions from outside of views."""
-    return problems.response(problems.Internal()) if request.path.startswith(PREFIX) else page(request)
+    """Django's handler500: exceptions from outside of views, such as of a session that could not be stored."""
+    error = sys.exc_info()[1]
+    if request.path.startswith(PREFIX):
+        problem = problem_of(error) if isinstance(error, Exception) else None
+        return problems.response(problem or problems.Internal())
+    page = outages.page(error) if isinstance(error, Exception) else None
+    return page or defaults.server_error(request)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
@@ -9,44 +10,62 @@ from django.db.models import Q
 from rest_framework.request import Request
 
 from chat import problems
-from chat.models import Chat, Message, User
+from chat.models import Chat, ChatQuerySet, Message, User
 
 DEFAULT_LIMIT = 50
 MAX_LIMIT = 100
 # Postgres' integer: a larger position is none.
 MAX_POSITION = 2**31 - 1
+ACTIVITY = re.compile(r"([0-9]{1,20})-([0-9a-f]{32})")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def messages(chat: Chat, request: Request) -> tuple[list[Message], str | None]:
-    """The newest messages before the cursor, in reading order, and the address of those before them.
+    """The page of messages that the request asks for, and the address of the one before it.
 
     Raises `CursorInvalid`, `LimitInvalid`.
     """
-    rows = chat.messages.order_by("-position")
-    if cursor := request.query_params.get("cursor"):
+    rows, cursor = messages_before(chat, request.query_params.get("cursor"), _limit(request))
+    return rows, _next(request, cursor) if cursor else None
+
+
+def messages_before(chat: Chat, cursor: str | None, limit: int) -> tuple[list[Message], str | None]:
+    """The newest messages before the cursor, in reading order, and the cursor of those before them.
+
+    Raises `CursorInvalid`.
+    """
+    rows = chat.messages.standing().order_by("-position")
+    if cursor:
         rows = rows.filter(position__lt=_position(cursor))
-    limit = _limit(request)
     page = list(rows[: limit + 1])
     more = len(page) > limit
-    return page[:limit][::-1], _next(request, str(page[limit - 1].position)) if more else None
+    return page[:limit][::-1], str(page[limit - 1].position) if more else None
 
 
 def chats(user: User, request: Request) -> tuple[list[Chat], str | None]:
-    """The user's chats behind the cursor, most recently active first, and the address of those that follow.
+    """The page of chats that the request asks for, and the address of the one behind it.
 
-    A chat that becomes active meanwhile moves to the front: it may be met twice, never missed for good.
     Raises `CursorInvalid`, `LimitInvalid`.
     """
-    rows = Chat.objects.visible_to(user).with_live_run().order_by("-updated_at", "-id")
-    if cursor := request.query_params.get("cursor"):
+    rows = Chat.objects.visible_to(user).with_live_run()
+    page, cursor = chats_behind(rows, request.query_params.get("cursor"), _limit(request))
+    return page, _next(request, cursor) if cursor else None
+
+
+def chats_behind(chats: ChatQuerySet, cursor: str | None, limit: int) -> tuple[list[Chat], str | None]:
+    """Those of the chats behind the cursor, most recently active first, and the cursor of those that follow.
+
+    A chat that becomes active meanwhile moves to the front: it may be met twice, never missed for good.
+    Raises `CursorInvalid`.
+    """
+    rows = chats.order_by("-updated_at", "-id")
+    if cursor:
         active_at, chat_id = _activity(cursor)
         # The first condition is implied by the second; it is the one that an index can use.
         rows = rows.filter(updated_at__lte=active_at).filter(Q(updated_at__lt=active_at) | Q(id__lt=chat_id))
-    limit = _limit(request)
     page = list(rows[: limit + 1])
     more = len(page) > limit
-    return page[:limit], _next(request, _activity_cursor(page[limit - 1])) if more else None
+    return page[:limit], _activity_cursor(page[limit - 1]) if more else None
 
 
 def _limit(request: Request) -> int:
@@ -74,10 +93,12 @@ def _activity_cursor(chat: Chat) -> str:
 
 
 def _activity(cursor: str) -> tuple[datetime, UUID]:
-    micros, _, chat_id = cursor.partition("-")
+    found = ACTIVITY.fullmatch(cursor)
+    if found is None:
+        raise problems.CursorInvalid
     try:
-        return EPOCH + timedelta(microseconds=int(micros)), UUID(hex=chat_id)
-    except (ValueError, OverflowError) as error:
+        return EPOCH + timedelta(microseconds=int(found[1])), UUID(hex=found[2])
+    except OverflowError as error:
         raise problems.CursorInvalid from error
 
 

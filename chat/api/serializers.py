@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Mapping
 from typing import Any, ClassVar
 from uuid import UUID
@@ -22,6 +23,31 @@ class TextField(serializers.Field[str, str, str, Any]):
         if not isinstance(data, str):
             self.fail("not_text")
         return data
+
+
+class TitleField(TextField):
+    """A chat's name: one line of text, without the blanks around it."""
+
+    MAX_LENGTH = 200
+    # Control characters, surrogates, line and paragraph separators. Not format characters: Persian needs them.
+    UNFIT = frozenset({"Cc", "Cs", "Zl", "Zp"})
+
+    default_error_messages: ClassVar = {
+        "blank": "A title must not be blank.",
+        "too_long": f"A title has at most {MAX_LENGTH} characters.",
+        "invalid": "A title is one line of text, without control characters.",
+    }
+
+    def to_internal_value(self, data: str) -> str:
+        """The trimmed title."""
+        title = super().to_internal_value(data).strip()
+        if not title:
+            self.fail("blank")
+        if len(title) > self.MAX_LENGTH:
+            self.fail("too_long")
+        if any(unicodedata.category(character) in self.UNFIT for character in title):
+            self.fail("invalid")
+        return title
 
 
 class PositiveField(serializers.Field[int, int, int, Any]):
@@ -46,6 +72,12 @@ class QuestionShape(serializers.Serializer[Any]):
     content = TextField()
     model = TextField(default=None, allow_null=True)
     max_output_tokens = PositiveField(default=None, allow_null=True)
+
+
+class RenamingShape(serializers.Serializer[Any]):
+    """`PATCH /api/chats/{id}`."""
+
+    title = TitleField()
 
 
 class ChatShape(serializers.ModelSerializer[Chat]):
@@ -86,7 +118,8 @@ class RunShape(serializers.ModelSerializer[Run]):
         model = Run
         fields = (
             *("id", "chat_id", "prompt_id", "answer_id", "kind", "model", "tier", "status", "attempt"),
-            *("max_output_tokens", "input_tokens", "cached_tokens", "output_tokens", "finish_reason", "error"),
+            *("max_output_tokens", "input_tokens", "cached_tokens", "output_tokens", "charged_tokens"),
+            *("finish_reason", "error"),
             *("created_at", "released_at", "started_at", "first_token_at", "finished_at", "stream"),
         )
 

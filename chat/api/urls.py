@@ -3,15 +3,20 @@
 from django.urls import URLPattern, URLResolver, path, re_path
 from django.views.decorators.csrf import csrf_exempt
 
-from chat.api import views
-from chat.streaming.view import run_events
+from chat.api import account, views
+from chat.streaming.view import run_events, user_events
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("chats", views.Chats.as_view(), name="chats"),
     path("chats/<uuid:chat_id>", views.ChatDetail.as_view(), name="chat"),
     path("chats/<uuid:chat_id>/messages", views.Messages.as_view(), name="messages"),
     path("runs/<uuid:run_id>", views.RunDetail.as_view(), name="run"),
+    path("runs/<uuid:run_id>/cancel", views.CancelRun.as_view(), name="run-cancel"),
+    path("runs/<uuid:run_id>/retry", views.RetryRun.as_view(), name="run-retry"),
     path("runs/<uuid:run_id>/stream", run_events, name="run-stream"),
+    path("events", user_events, name="events"),
+    path("usage", account.Usage.as_view(), name="usage"),
+    path("models", account.Models.as_view(), name="models"),
     # Last: what no line above knows.
     re_path(r"", csrf_exempt(views.not_found)),
 ]

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import cast
 from uuid import UUID
 
-from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
-from chat import problems, services
+from chat import announcements, cancelling, problems, services
 from chat.api import paging
-from chat.api.serializers import ChatShape, MessageShape, NewChatShape, QuestionShape, RunShape, stream_path
-from chat.models import Chat, Message, Run, User
+from chat.api.base import View
+from chat.api.idempotency import once
+from chat.api.serializers import (
+    ChatShape,
+    MessageShape,
+    NewChatShape,
+    QuestionShape,
+    RenamingShape,
+    RunShape,
+    stream_path,
+)
+from chat.models import Chat, IdempotencyKey, Run, Status, User
 from scheduler.models import Model
 
 
-class Chats(APIView):
+class Chats(View):
     """`/api/chats`"""
 
     def get(self, request: Request) -> Response:
@@ -30,48 +37,84 @@ class Chats(APIView):
 
     def post(self, request: Request) -> Response:
         """Open a chat."""
-        NewChatShape(data=request.data).is_valid(raise_exception=True)
-        chat = Chat.objects.create(owner=_user(request))
-        chat.refresh_from_db()  # its times are the database's
-        return Response(ChatShape(chat).data, status=201)
+
+        def act(key: IdempotencyKey | None) -> Response:
+            NewChatShape(data=request.data).is_valid(raise_exception=True)
+            return _opened(services.open_chat(_user(request), key))
+
+        return once(request, act, again=lambda made: _opened(_chat_with_live_run(request, made)))
 
 
-class ChatDetail(APIView):
+class ChatDetail(View):
     """`/api/chats/{id}`"""
 
     def get(self, request: Request, chat_id: UUID) -> Response:
         """One chat."""
-        chats = Chat.objects.visible_to(_user(request)).with_live_run()
-        return Response(ChatShape(get_object_or_404(chats, pk=chat_id)).data)
+        return Response(ChatShape(_chat_with_live_run(request, chat_id)).data)
+
+    def patch(self, request: Request, chat_id: UUID) -> Response:
+        """Rename it, which is no activity."""
+        chat = _chat(request, chat_id)
+        naming = RenamingShape(data=request.data)
+        naming.is_valid(raise_exception=True)
+        Chat.objects.filter(pk=chat.pk).update(title=naming.validated_data["title"])
+        renamed = _chat_with_live_run(request, chat_id)
+        announcements.changed(renamed)
+        return Response(ChatShape(renamed).data)
+
+    def delete(self, request: Request, chat_id: UUID) -> Response:
+        """Delete it with all that is in it."""
+        services.delete(_user(request), _chat(request, chat_id))
+        return Response(status=204)
 
 
-class Messages(APIView):
+class Messages(View):
     """`/api/chats/{id}/messages`"""
 
     def get(self, request: Request, chat_id: UUID) -> Response:
         """The newest messages, in reading order; `next` leads to older ones."""
         rows, older = paging.messages(_chat(request, chat_id), request)
-        shown = MessageShape(rows, many=True, context={"runs": _runs_of(rows)})
+        shown = MessageShape(rows, many=True, context={"runs": Run.objects.by_message(rows)})
         return Response({"results": shown.data, "next": older})
 
     def post(self, request: Request, chat_id: UUID) -> Response:
         """Ask, and be told where the answer will be."""
-        chat = _chat(request, chat_id)
-        question = QuestionShape(data=request.data)
-        question.is_valid(raise_exception=True)
-        asked = question.validated_data
-        user = _user(request)
-        model = Model.objects.pick(user.tier.slug, asked["model"])
-        run = services.ask(user, chat, asked["content"], model, asked["max_output_tokens"])
-        return Response({"run_id": run.pk, "message_id": run.prompt_id, "stream": stream_path(run)}, status=202)
+
+        def act(key: IdempotencyKey | None) -> Response:
+            chat, user = _chat(request, chat_id), _user(request)
+            return _queued(services.ask(user, chat, _question(request), key))
+
+        return once(request, act, again=lambda made: _queued(_run(request, made)))
 
 
-class RunDetail(APIView):
+class RunDetail(View):
     """`/api/runs/{id}`"""
 
     def get(self, request: Request, run_id: UUID) -> Response:
         """One run."""
-        return Response(RunShape(get_object_or_404(Run.objects.visible_to(_user(request)), pk=run_id)).data)
+        return Response(RunShape(_run(request, run_id)).data)
+
+
+class CancelRun(View):
+    """`/api/runs/{id}/cancel`"""
+
+    def post(self, request: Request, run_id: UUID) -> Response:
+        """Stop a run: 202; 200 for one that had ended before."""
+        run = _run(request, run_id)
+        had_ended = Status(run.status).is_terminal
+        return Response(RunShape(cancelling.cancel(run)).data, status=200 if had_ended else 202)
+
+
+class RetryRun(View):
+    """`/api/runs/{id}/retry`"""
+
+    def post(self, request: Request, run_id: UUID) -> Response:
+        """Have its question answered again."""
+
+        def act(key: IdempotencyKey | None) -> Response:
+            return _queued(services.retry(_user(request), _run(request, run_id), key))
+
+        return once(request, act, again=lambda made: _queued(_run(request, made)))
 
 
 def not_found(_request: HttpRequest) -> HttpResponse:
@@ -87,11 +130,26 @@ def _chat(request: Request, chat_id: UUID) -> Chat:
     return get_object_or_404(Chat.objects.visible_to(_user(request)), pk=chat_id)
 
 
-def _runs_of(messages: Iterable[Message]) -> dict[UUID, Run]:
-    """By message id: the run that made it, or the latest that answers it."""
-    ids = [message.pk for message in messages]
-    found: dict[UUID, Run] = {}
-    replies = Run.objects.filter(Q(prompt__in=ids) | Q(answer__in=ids), kind=Run.Kind.REPLY)
-    for run in replies.order_by("id"):
-        found |= {message_id: run for message_id in (run.prompt_id, run.answer_id) if message_id}
-    return found
+def _chat_with_live_run(request: Request, chat_id: UUID) -> Chat:
+    return get_object_or_404(Chat.objects.visible_to(_user(request)).with_live_run(), pk=chat_id)
+
+
+def _run(request: Request, run_id: UUID) -> Run:
+    runs = Run.objects.visible_to(_user(request)).select_related("chat", "prompt")
+    return get_object_or_404(runs, pk=run_id)
+
+
+def _question(request: Request) -> services.Question:
+    shape = QuestionShape(data=request.data)
+    shape.is_valid(raise_exception=True)
+    asked = shape.validated_data
+    model = Model.objects.pick(_user(request).tier.slug, asked["model"])
+    return services.Question(asked["content"], model, asked["max_output_tokens"])
+
+
+def _opened(chat: Chat) -> Response:
+    return Response(ChatShape(chat).data, status=201)
+
+
+def _queued(run: Run) -> Response:
+    return Response({"run_id": run.pk, "message_id": run.prompt_id, "stream": stream_path(run)}, status=202)

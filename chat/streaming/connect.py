@@ -6,7 +6,8 @@ import redis
 from django.conf import settings
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
-from redis.backoff import ConstantBackoff
+from redis.backoff import ConstantBackoff, NoBackoff
+from redis.exceptions import ConnectionError as ConnectionLost
 
 CONNECT_TIMEOUT_S = 2.0
 REPLY_TIMEOUT_S = 5.0
@@ -17,6 +18,16 @@ CONNECTIONS = 16
 def streams_client() -> Redis:
     """A client of the streams' Redis, for one event loop. The owner closes it."""
     return _client(settings.STREAMS_URL)
+
+
+def feeds_client() -> Redis:
+    """A client for one subscription to the streams' Redis. It tries nothing twice: what is lost must be noticed."""
+    return Redis.from_url(
+        settings.STREAMS_URL,
+        socket_timeout=REPLY_TIMEOUT_S,
+        socket_connect_timeout=CONNECT_TIMEOUT_S,
+        retry=Retry(NoBackoff(), 0),
+    )
 
 
 def broker_client() -> Redis:
@@ -38,7 +49,8 @@ def _client(url: str) -> Redis:
         timeout=CONNECT_TIMEOUT_S,
         socket_timeout=REPLY_TIMEOUT_S,
         socket_connect_timeout=CONNECT_TIMEOUT_S,
-        # Once, for a connection that the server closed; every command here is a read or safe to repeat.
-        retry=Retry(ConstantBackoff(0.05), 1),
+        # Once, for a connection that the server closed; every command here is a read or safe to repeat. Not after a
+        # timeout: a server that is silent would be waited for twice.
+        retry=Retry(ConstantBackoff(0.05), 1, supported_errors=(ConnectionLost,)),
     )
     return Redis.from_pool(pool)

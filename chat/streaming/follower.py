@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 
 from django.conf import settings
 from django.db import DatabaseError, InterfaceError
@@ -15,30 +15,27 @@ from redis.exceptions import RedisError
 
 from chat.models import Run
 from chat.streaming import frames, rows
-from chat.streaming.hub import Arrived, Dropped, Hub, Live, Moved, Note, RowEnded, Subscription
-from chat.streaming.place import Gap, Place, conclude, step
+from chat.streaming.hub import Arrived, Hub, Live, Moved, Note, PutBy, RowEnded, Subscription, Wait
+from chat.streaming.inbox import Dropped
+from chat.streaming.place import Gap, Place, bridge, conclude, step
 from chat.streaming.watch import Positions
-from inference.streams import Ended, Entry, read_after
+from chat.streaming.written import Written
+from inference.streams import Ended, Entry, Event, read_rest
 
 logger = logging.getLogger(__name__)
-
-PAGE_ENTRIES = 1000
 
 
 async def backlog(redis: Redis, live: Live, place: Place) -> list[Entry]:
     """Everything the run's stream holds behind the reader's place."""
-    entries: list[Entry] = []
-    after = place.entry
-    while page := await read_after(redis, live.run_id, after, PAGE_ENTRIES):
-        entries += page
-        after = page[-1].id
-        if len(page) < PAGE_ENTRIES:
-            break
-    return entries
+    return await read_rest(redis, live.run_id, place.entry)
 
 
 class Follower:
-    """Tells one reader of one run, from `place` on, every character once and the end once."""
+    """Tells one reader of one run, from `place` on, every character once and the end once.
+
+    A reader is lost while the stream lacks what comes next: it is told what the run's checkpoints have of that, each
+    time the watch has read them, until an entry joins on.
+    """
 
     def __init__(self, redis: Redis, hub: Hub, positions: Positions, live: Live, place: Place) -> None:
         self._redis = redis
@@ -46,14 +43,17 @@ class Follower:
         self._positions = positions
         self._live = live
         self._place = place
-        self._position: int | None = None
+        self._wait = Wait()
         self._outbox: list[bytes] = []
         self._is_lost = False
         self._is_over = False
         self._beat_at = 0.0
 
-    async def events(self, entries: Sequence[Entry], *, is_live: bool) -> AsyncIterator[bytes]:
+    async def events(
+        self, entries: Sequence[Entry], *, is_live: bool, is_lost: bool = False
+    ) -> AsyncGenerator[bytes, None]:
         """SSE bytes: first `entries`, the stream's backlog, then what comes while the run is live, to its end."""
+        self._is_lost = is_lost
         try:
             await self._advance(entries)
             if not (is_live or self._is_over):
@@ -78,6 +78,7 @@ class Follower:
             while not self._is_over:
                 if self._outbox:
                     yield self._emptied()
+                subscription.is_lost = self._is_lost
                 await self._heed(await self._next(subscription))
         finally:
             self._hub.leave(subscription)
@@ -88,40 +89,44 @@ class Follower:
             with contextlib.suppress(RedisError, OSError):
                 await self._advance(await backlog(self._redis, self._live, self._place))
         if self._place.entry is None:
-            self._tell_position((await self._positions([self._live]))[self._live.run_id])
+            self._tell_wait((await self._positions([self._live]))[self._live.run_id])
 
-    async def _next(self, subscription: Subscription) -> Note | None:
+    async def _next(self, subscription: Subscription) -> Note | Dropped | None:
         try:
             async with asyncio.timeout(max(0.0, self._beat_at - time.monotonic())):
                 return await subscription.next()
         except TimeoutError:
             return None
 
-    async def _heed(self, note: Note | None) -> None:
+    async def _heed(self, note: Note | Dropped | None) -> None:
         match note:
             case None:
                 self._beat_at = time.monotonic() + settings.HEARTBEAT_S
                 self._outbox.append(frames.HEARTBEAT)
             case Arrived(entries):
                 await self._advance(entries)
-            case Moved(position):
-                if self._place.entry is None and position != self._position:
-                    self._tell_position(position)
+            case Moved(wait):
+                if self._place.entry is None and wait != self._wait:
+                    self._tell_wait(wait)
+            case PutBy(written):
+                if self._is_lost:
+                    await self._bridge(written)
             case RowEnded():
                 await self._conclude()
             case Dropped():
                 self._is_over = True
 
-    def _tell_position(self, position: int | None) -> None:
-        self._position = position
-        self._outbox.append(frames.queued(position, self._live.tier))
+    def _tell_wait(self, wait: Wait) -> None:
+        self._wait = wait
+        self._outbox.append(frames.queued(wait, self._live.tier))
 
     async def _advance(self, entries: Sequence[Entry]) -> None:
-        unread = entries if self._is_lost else self._taken(entries)
-        if unread and not self._is_lost:
-            unread = await self._bridged(unread)
-        if any(isinstance(entry.event, Ended) for entry in unread):
-            await self._conclude()
+        before = self._place
+        unread = self._taken(entries)
+        if unread and (not self._is_lost or _has_end(unread)):
+            await self._mend()
+        elif self._place != before:
+            self._is_lost = bool(unread)
 
     def _taken(self, entries: Sequence[Entry]) -> Sequence[Entry]:
         """Tell the reader of `entries` up to a gap; returns those behind it."""
@@ -137,27 +142,44 @@ class Follower:
             self._is_over = self._is_over or isinstance(told, Ended)
         return ()
 
-    async def _bridged(self, unread: Sequence[Entry]) -> Sequence[Entry]:
-        """Read the stream once more; where it has lost entries, the reader waits for the whole text in Postgres."""
-        try:
-            again = await backlog(self._redis, self._live, self._place)
-        except (RedisError, OSError):
-            return unread
-        unread = self._taken(again)
-        self._is_lost = bool(unread)
+    async def _mend(self) -> None:
+        """Read the stream once more, and Postgres where it has lost entries."""
+        await self._rejoin()
         if self._is_lost:
-            logger.warning("stream.gap run=%s behind=%s", self._live.run_id, self._place)
-        return unread
+            logger.info("stream.gap run=%s behind=%s", self._live.run_id, self._place)
+            # With the database away the watch asks again, for as long as the reader is lost.
+            with contextlib.suppress(DatabaseError, InterfaceError):
+                await self._bridge(await rows.written(self._live.run_id))
+
+    async def _rejoin(self) -> None:
+        self._is_lost = True
+        with contextlib.suppress(RedisError, OSError):
+            behind = await backlog(self._redis, self._live, self._place)
+            self._is_lost = not behind or bool(self._taken(behind))
+
+    async def _bridge(self, written: Written) -> None:
+        if written.ended:
+            self._tell(conclude(self._place, written, written.ended))
+            self._is_over = True
+        else:
+            self._tell(bridge(self._place, written))
+            await self._rejoin()
 
     async def _conclude(self) -> None:
-        ending = await rows.ending(self._live.run_id)
-        if ending is None:
-            return
-        for place, event in conclude(self._place, ending.attempt, ending.text, ending.ended):
-            self._outbox.append(frames.frame(place, event))
-        self._is_over = True
+        written = await rows.written(self._live.run_id)
+        if written.ended:
+            await self._bridge(written)
+
+    def _tell(self, told: Iterable[tuple[Place, Event | None]]) -> None:
+        for self._place, event in told:
+            if event:
+                self._outbox.append(frames.frame(self._place, event))
 
     def _emptied(self) -> bytes:
         told = b"".join(self._outbox)
         self._outbox.clear()
         return told
+
+
+def _has_end(entries: Sequence[Entry]) -> bool:
+    return any(isinstance(entry.event, Ended) for entry in entries)

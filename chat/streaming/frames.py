@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from django_eventstream.utils import sse_encode_event
 
+from chat.streaming.hub import Wait
 from chat.streaming.place import Place
 from inference.streams import Delta, Ended, Event, Reset, Started
 
@@ -33,9 +35,14 @@ def frame(place: Place, event: Event) -> bytes:
     return _encoded(name, data, str(place))
 
 
-def queued(position: int | None, tier: str) -> bytes:
-    """How many runs stand before this one, counted from 1; without an id, since it is no place in the answer."""
-    return _encoded("queued", {"position": position, "eta_s": None, "tier": tier}, None)
+def queued(wait: Wait, tier: str) -> bytes:
+    """Where a run stands and for about how long; without an id, since it is no place in the answer."""
+    return unnumbered("queued", {**asdict(wait), "tier": tier})
+
+
+def unnumbered(name: str, data: Mapping[str, Any]) -> bytes:
+    """An event without an id: a browser that comes back does not name it."""
+    return _encoded(name, data, None)
 
 
 def _encoded(name: str, data: Mapping[str, Any], event_id: str | None) -> bytes:

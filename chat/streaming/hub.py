@@ -13,6 +13,8 @@ from uuid import UUID, uuid4
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
+from chat.streaming.inbox import Inbox
+from chat.streaming.written import Written
 from inference.streams import Entry, EntryId, entry, hub_key, run_key
 
 logger = logging.getLogger(__name__)
@@ -24,7 +26,6 @@ BLOCK_MS = 2000
 # Longest pause between reads: 40 a second at most, however many runs there are.
 MAX_PAUSE_S = 0.025
 ENTRIES_A_RUN = 500
-INBOX_NOTES = 512
 MAX_BACKOFF_S = 2.0
 CONTROL_TTL_S = 3600
 
@@ -37,10 +38,21 @@ class Arrived:
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
-    """The run's place in its room, from 1; None when it has left the room."""
+class Wait:
+    """A run's place in its room, from 1, and about how long until a worker takes it, in whole seconds.
 
-    position: int | None
+    There is no place once it has left the room, and no estimate then or while nothing was measured.
+    """
+
+    position: int | None = None
+    eta_s: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """The run's place or the estimate is another."""
+
+    wait: Wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +61,13 @@ class RowEnded:
 
 
 @dataclass(frozen=True, slots=True)
-class Dropped:
-    """No more will come: the reader was too slow, or the process is ending. It resumes by its last id."""
+class PutBy:
+    """What Postgres has of the run, for its lost readers."""
+
+    written: Written
 
 
-Note = Arrived | Moved | RowEnded | Dropped
+Note = Arrived | Moved | PutBy | RowEnded
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,31 +79,17 @@ class Live:
     tier: str
 
 
-class Subscription:
-    """One reader's bounded inbox; `since` is the last entry that the hub had read when it joined."""
+class Subscription(Inbox[Note]):
+    """One reader's inbox; `since` is the last entry that the hub had read when it joined.
+
+    `is_lost` says that the stream lacks what the reader needs next.
+    """
 
     def __init__(self, live: Live, since: EntryId | None) -> None:
+        super().__init__()
         self.live = live
         self.since = since
-        self._inbox: asyncio.Queue[Note] = asyncio.Queue(INBOX_NOTES)
-
-    async def next(self) -> Note:
-        """The oldest note not yet read."""
-        return await self._inbox.get()
-
-    def put(self, note: Note) -> bool:
-        """Leave a note; False when the reader has let its inbox fill up."""
-        try:
-            self._inbox.put_nowait(note)
-        except asyncio.QueueFull:
-            return False
-        return True
-
-    def end(self) -> None:
-        """Throw away what is unread and tell the reader to leave."""
-        while not self._inbox.empty():
-            self._inbox.get_nowait()
-        self._inbox.put_nowait(Dropped())
+        self.is_lost = False
 
 
 @dataclass(slots=True)
@@ -173,6 +173,14 @@ class Hub:
     def unstarted(self) -> list[Live]:
         """Runs without any entry so far."""
         return [followed.live for followed in self._followed.values() if followed.cursor is None]
+
+    def lost(self) -> list[UUID]:
+        """Runs with a lost reader."""
+        return [
+            followed.live.run_id
+            for followed in self._followed.values()
+            if any(reader.is_lost for reader in followed.readers)
+        ]
 
     def tell(self, run_id: UUID, note: Note) -> None:
         """Leave a note with every reader of a run; a reader whose inbox is full is dropped."""

@@ -5,7 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Self
 
+from chat.emitted import standing
+from chat.streaming.written import Written
 from inference.streams import TERMINAL_SEQ, Delta, Ended, Entry, EntryId, Event, MalformedId, Reset, Started
+
+# At the latest; where it is an attempt's first entry behind the fence, text follows here.
+RESET_SEQ = 2
 
 
 class Gap(Exception):
@@ -35,16 +40,16 @@ class Place:
         """Whether the reader saw the terminal event."""
         return self.entry is not None and self.entry.seq == TERMINAL_SEQ
 
-    def agrees_with(self, attempt: int) -> bool:
-        """Whether the reader's text is surely what `attempt` went on from.
+    @property
+    def heard(self) -> int:
+        """The latest attempt of which the reader surely knows where it went on: its text may be void only beyond that.
 
-        A `reset` stands right behind its attempt's fence: a reader at the fence of a later attempt may hold void text.
+        An attempt says so by its `reset`, the first or second entry behind its fence.
         """
-        if self.offset == 0:
-            return True
-        if self.entry is None or self.entry.attempt != attempt:
-            return False
-        return attempt == 1 or self.entry.seq > 0
+        if self.entry is None:
+            return 0
+        has_heard = self.entry.attempt <= 1 or self.entry.seq >= RESET_SEQ
+        return self.entry.attempt if has_heard else self.entry.attempt - 1
 
     def has_passed(self, entry: EntryId) -> bool:
         """Whether the reader saw `entry` already."""
@@ -53,22 +58,33 @@ class Place:
 
 def step(place: Place, entry: Entry) -> tuple[Place, Event | None]:
     """Where `entry` takes the reader, and what it is to be told: nothing when it has that text. Raises `Gap`."""
+    attempt = entry.id.attempt
     match entry.event:
         case Started():
+            _demand(_knows(place, attempt - 1))
             return replace(place, entry=entry.id), entry.event
         case Delta(text, offset):
-            _demand(offset <= place.offset)
+            _demand(offset <= place.offset and (_knows(place, attempt) or _is_next(place, entry.id)))
             fresh = text[place.offset - offset :]
             told = Delta(fresh, place.offset) if fresh else None
             return Place(entry.id, place.offset + len(fresh)), told
         case Reset(offset):
-            _demand(offset <= place.offset)
+            _demand(offset <= place.offset and _knows(place, attempt - 1))
             told_reset = entry.event if offset < place.offset else None
             return Place(entry.id, offset), told_reset
         case Ended(_, data):
-            # A run that left no message has no text to agree with.
-            _demand(data["message_id"] is None or data["chars"] == place.offset)
+            _demand(data["chars"] == place.offset and _knows(place, attempt))
             return replace(place, entry=entry.id), entry.event
+
+
+def _knows(place: Place, attempt: int) -> bool:
+    """Whether the reader holds nothing that `attempt`, or one before it, may have voided."""
+    return place.offset == 0 or place.heard >= attempt
+
+
+def _is_next(place: Place, entry: EntryId) -> bool:
+    """Whether nothing is missing before `entry`, which is no fence: what precedes a `reset` agrees with it."""
+    return place.entry is not None and entry == EntryId(place.entry.attempt, place.entry.seq + 1)
 
 
 def _demand(is_seamless: bool) -> None:
@@ -76,16 +92,70 @@ def _demand(is_seamless: bool) -> None:
         raise Gap
 
 
-def conclude(place: Place, attempt: int, text: str | None, ended: Ended) -> list[tuple[Place, Event]]:
-    """What a reader still has to be told of a run that ended in `attempt`; `text` is None where it left no message."""
+def bridge(place: Place, written: Written) -> list[tuple[Place, Event | None]]:
+    """What a reader of a live run whose stream has lost entries is told; at the last place the stream is read again.
+
+    Nothing when the reader knows of more than was written, as when it has read on since.
+    """
+    if _is_older(written, place):
+        return []
+    told: list[tuple[Place, Event | None]] = []
+    for event in _missing(place, written.text, standing(written.resumed_at, place.heard, place.offset)):
+        place = Place(_mark(place, _end(event), written), _end(event))
+        told.append((place, event))
+    if place.offset:
+        place = replace(place, entry=_mark(place, place.offset, written))
+    return [*told, (place, None)]
+
+
+def _is_older(written: Written, place: Place) -> bool:
+    """Whether the reader has been told something that came after."""
+    if place.entry is None:
+        return False
+    attempt, seq = place.entry.attempt, place.entry.seq
+    return attempt > written.attempt or (attempt > 1 and seq >= RESET_SEQ and attempt not in written.resumed_at)
+
+
+def _mark(place: Place, offset: int, written: Written) -> EntryId:
+    """Where a reader stands who knows of all attempts so far and has `offset` code points: what it need not read again.
+
+    Not behind the present attempt's reset when that may still come, nor when text before it is missing.
+    """
+    attempt = written.attempt
+    resumed_at = written.resumed_at.get(attempt)
+    seq = 0 if resumed_at is None or offset < resumed_at else RESET_SEQ - (offset == resumed_at)
+    mark = max(EntryId(attempt, seq), place.entry or EntryId.fence(0))
+    # Ids grow: one that is taken back at its place had passed what comes before the reset.
+    is_taken_back = mark == place.entry and offset < place.offset
+    return EntryId(attempt, mark.seq + 1) if is_taken_back else mark
+
+
+def conclude(place: Place, written: Written, ended: Ended) -> list[tuple[Place, Event]]:
+    """What a reader still has to be told of a run that is over."""
     told: list[tuple[Place, Event]] = []
-    if text is not None:
-        if not place.agrees_with(attempt) or place.offset > len(text):
-            place = Place(EntryId(attempt, TERMINAL_SEQ - 2), 0)
-            told.append((place, Reset(0)))
-        if rest := text[place.offset :]:
-            delta = Delta(rest, place.offset)
-            place = Place(EntryId(attempt, TERMINAL_SEQ - 1), delta.end)
-            told.append((place, delta))
-    told.append((Place(EntryId.terminal(attempt), place.offset), ended))
-    return told
+    for event in _missing(place, written.text, _agreeing(place, written)):
+        seq = TERMINAL_SEQ - 2 if isinstance(event, Reset) else TERMINAL_SEQ - 1
+        place = Place(EntryId(written.attempt, seq), _end(event))
+        told.append((place, event))
+    return [*told, (Place(EntryId.terminal(written.attempt), place.offset), ended)]
+
+
+def _agreeing(place: Place, written: Written) -> int:
+    """How much of the reader's text is surely the message's beginning."""
+    kept = standing(written.resumed_at, place.heard, place.offset)
+    length = len(written.text)
+    if place.offset <= length:
+        return kept
+    # More than the last attempt wrote cannot be of this run.
+    return min(kept, length) if place.heard < written.attempt else 0
+
+
+def _missing(place: Place, text: str, kept: int) -> list[Reset | Delta]:
+    """What turns the reader's text, of which `kept` code points stand, into `text` if that is longer."""
+    resets = [Reset(kept)] if kept < place.offset else []
+    rest = text[kept:]
+    return [*resets, Delta(rest, kept)] if rest else [*resets]
+
+
+def _end(event: Reset | Delta) -> int:
+    return event.offset if isinstance(event, Reset) else event.end

@@ -1,4 +1,4 @@
-"""Places in the rooms, asked for many runs at once and without a thread."""
+"""Places in the rooms and how long they will take, asked for many runs at once and without a thread."""
 
 from __future__ import annotations
 
@@ -9,27 +9,42 @@ from uuid import UUID
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from chat.streaming.hub import Live
-from scheduler.room import POSITION, queue_name, room_key
+from chat.streaming.hub import Live, Wait
+from scheduler.estimates import Drain
+from scheduler.room import POSITION, drain_key, queue_name, room_key
 
 logger = logging.getLogger(__name__)
 
+GONE = Wait()
+
 
 class RoomPositions:
-    """How many runs the workers take up to each run, itself included; None where it has left the room."""
+    """How many runs the workers take up to each run, itself included, and about when; `GONE` where it has left."""
 
     def __init__(self, broker: Redis) -> None:
         self._broker = broker
 
-    async def __call__(self, waiting: Sequence[Live]) -> Mapping[UUID, int | None]:
+    async def __call__(self, waiting: Sequence[Live]) -> Mapping[UUID, Wait]:
         """One round trip for all. With the broker away nobody's place is known, which is no reason to refuse."""
         try:
-            async with self._broker.pipeline(transaction=False) as pipe:
-                for live in waiting:
-                    keys = room_key(live.model, live.tier), queue_name(live.model, live.tier)
-                    pipe.eval(POSITION, len(keys), *keys, str(live.run_id))
-                answers = await pipe.execute()
+            return await self._ask(waiting)
         except (RedisError, OSError):
             logger.info("stream.positions_unknown runs=%d", len(waiting))
-            answers = [None] * len(waiting)
-        return dict(zip((live.run_id for live in waiting), answers, strict=True))
+            return {live.run_id: GONE for live in waiting}
+
+    async def _ask(self, waiting: Sequence[Live]) -> Mapping[UUID, Wait]:
+        models = list(dict.fromkeys(live.model for live in waiting))
+        async with self._broker.pipeline(transaction=False) as pipe:
+            for live in waiting:
+                keys = room_key(live.model, live.tier), queue_name(live.model, live.tier)
+                pipe.eval(POSITION, len(keys), *keys, str(live.run_id))
+            for model in models:
+                pipe.hgetall(drain_key(model))
+            pipe.time()
+            *answers, clock = await pipe.execute()
+        places, rows = answers[: len(waiting)], answers[len(waiting) :]
+        drains = {model: Drain.read(row, clock) for model, row in zip(models, rows, strict=True)}
+        return {
+            live.run_id: GONE if place is None else Wait(place, drains[live.model].eta_s(live.tier, place))
+            for live, place in zip(waiting, places, strict=True)
+        }

@@ -22,6 +22,26 @@ class StreamsUnavailable(Problem):
     code = "streams_unavailable"
     title = "Streams unavailable"
     detail = "The run goes on, but its events cannot be read now. Try again soon."
+    retry_after_s = 2
 
-    def __init__(self) -> None:
-        super().__init__(headers={"Retry-After": "2"})
+
+class TooManyStreams(Problem):
+    """The user has as many streams open here as one may."""
+
+    status = HTTPStatus.TOO_MANY_REQUESTS
+    code = "too_many_streams"
+    title = "Too many streams"
+
+    def __init__(self, limit: int) -> None:
+        detail = f"You have {limit} streams open. Close one, such as a page in another tab, and try again."
+        super().__init__(detail, headers={"Retry-After": "5"}, limit=limit)
+
+
+class StreamsFull(Problem):
+    """The process has as many streams open as it may."""
+
+    status = HTTPStatus.SERVICE_UNAVAILABLE
+    code = "streams_full"
+    title = "Streams full"
+    detail = "Too many people are reading here now. Try again soon."
+    retry_after_s = 5

@@ -10,34 +10,45 @@ from typing import Self
 from redis.asyncio import Redis
 
 from chat.streaming import connect, rows
+from chat.streaming.feeds import Feeds
 from chat.streaming.follower import Follower
 from chat.streaming.hub import Hub, Live
 from chat.streaming.place import Place
 from chat.streaming.positions import RoomPositions
+from chat.streaming.seats import Seats
 from chat.streaming.watch import Positions, Watch
 
 
 class Streams:
-    """The process's hub and watch, and the Redis client they share with its readers. For one event loop."""
+    """The process's hub, watch and feeds, the Redis client of its readers, and their seats. For one event loop."""
 
-    def __init__(self, redis: Redis, positions: Positions) -> None:
+    def __init__(self, redis: Redis, feeds_redis: Redis, positions: Positions) -> None:
         self.redis = redis
         self.hub = Hub(redis)
+        self.feeds = Feeds(feeds_redis)
+        self.seats = Seats()
         self._positions = positions
-        self._watch = Watch(self.hub, positions, rows.ended_among)
+        self._watch = Watch(self.hub, positions, rows.ended_among, rows.written_of)
         self._watching: asyncio.Task[None] | None = None
 
     def follower(self, live: Live, place: Place) -> Follower:
         """A reader of a run, who has been told everything up to `place`."""
         return Follower(self.redis, self.hub, self._positions, live, place)
 
+    def close(self) -> None:
+        """End every open stream, and those to come."""
+        self.hub.close()
+        self.feeds.close()
+
     async def __aenter__(self) -> Self:
         self.hub.start()
+        self.feeds.start()
         self._watching = asyncio.create_task(self._watch.run(), name="stream-watch")
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.hub.stop()
+        await self.feeds.stop()
         if self._watching:
             self._watching.cancel()
             await asyncio.gather(self._watching, return_exceptions=True)
@@ -48,7 +59,8 @@ async def open_streams() -> AsyncIterator[Streams]:
     """Streams on the Redis servers that the settings name."""
     async with (
         connect.streams_client() as redis,
+        connect.feeds_client() as feeds_redis,
         connect.broker_client() as broker,
-        Streams(redis, RoomPositions(broker)) as streams,
+        Streams(redis, feeds_redis, RoomPositions(broker)) as streams,
     ):
         yield streams

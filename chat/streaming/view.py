@@ -1,122 +1,72 @@
-"""`GET /api/runs/{id}/stream`: a run's events, from wherever the client left off."""
+"""The addresses that stream: a run's events, and a user's feed with or without a run's."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from uuid import UUID
 
 from django.core.handlers.asgi import ASGIRequest
-from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.views.decorators.csrf import csrf_exempt
-from django_eventstream.utils import add_default_headers, get_channelmanager
-from redis.exceptions import RedisError
 
 from chat import problems
-from chat.api.authentication import authenticate
-from chat.models import Run, Status
+from chat.api.authentication import Credential
+from chat.models import Run
 from chat.streaming import rows
-from chat.streaming.channels import channel
-from chat.streaming.follower import Follower, backlog
-from chat.streaming.hub import Live
-from chat.streaming.place import Place
-from chat.streaming.refusals import BadEventId, StreamsUnavailable
-from chat.streaming.service import Streams
-from inference.streams import Entry, MalformedId, newest
+from chat.streaming.entrance import (
+    admitted,
+    event_stream,
+    readable_run,
+    refusing,
+    streams_of,
+    take_seat,
+    when_ended,
+)
+from chat.streaming.listener import listen, merged
+from chat.streaming.opening import followed, requested_place
 
 
 @csrf_exempt  # it changes nothing
-async def run_events(request: HttpRequest, run_id: UUID) -> HttpResponseBase:
+@refusing
+async def run_events(request: ASGIRequest, run_id: UUID) -> HttpResponseBase:
     """Stream a run; a client that reconnects resumes behind its last event id. 204 when it has had the last one."""
+    credential, run = await rows.ask(lambda: _with_run(request, run_id))
+    place = requested_place(request, run)
+    if place.is_at_end:
+        return HttpResponse(status=204)
+    take_seat(request, credential)
+    return event_stream(request, await followed(streams_of(request), run, place))
+
+
+@csrf_exempt
+@refusing
+async def user_events(request: ASGIRequest) -> HttpResponseBase:
+    """Stream what happens to the user's chats, and the events of the run that `run` names until its end."""
+    credential, run = await rows.ask(lambda: _with_named_run(request))
+    place = requested_place(request, run) if run else None
+    take_seat(request, credential)
+    streams, user_id = streams_of(request), credential.user.pk
+    inbox = await streams.feeds.join(user_id)
+    when_ended(request).callback(streams.feeds.leave, user_id, inbox)
+    feed = listen(inbox, credential.session)
+    if run and place and not place.is_at_end:
+        feed = merged(feed, await followed(streams, run, place))
+    return event_stream(request, feed)
+
+
+def _with_run(request: HttpRequest, run_id: UUID) -> tuple[Credential, Run]:
+    credential = admitted(request)
+    return credential, readable_run(credential, run_id)
+
+
+def _with_named_run(request: HttpRequest) -> tuple[Credential, Run | None]:
+    credential = admitted(request)
+    named = request.GET.get("run", "")
+    return credential, readable_run(credential, _run_id(named)) if named else None
+
+
+def _run_id(text: str) -> UUID:
     try:
-        run = await rows.ask(lambda: readable_run(request, run_id))
-        place = requested_place(request, run)
-        if place.is_at_end:
-            return HttpResponse(status=204)
-        return await _streamed(request, run, place)
-    except problems.Problem as problem:
-        return problems.response(problem)
-
-
-def readable_run(request: HttpRequest, run_id: UUID) -> Run:
-    """The run that the request asks for. Raises `NotAuthenticated`, `NotFound`, `MethodNotAllowed`."""
-    if request.method != "GET":
-        raise problems.MethodNotAllowed(headers={"Allow": "GET"})
-    run: Run | None = get_channelmanager().readable(authenticate(request), channel(run_id))
-    if run is None:
-        raise problems.NotFound()
-    return run
-
-
-def requested_place(request: HttpRequest, run: Run) -> Place:
-    """Where the client left off. Raises `BadEventId` for what can be no id of this run."""
-    # A browser reconnects to the address it was given: its header is newer than a `lastEventId` in there.
-    named = [request.headers.get("Last-Event-ID", ""), *reversed(request.GET.getlist("lastEventId"))]
-    text = next(filter(None, named), "")
-    if not text:
-        return Place()
-    try:
-        place = Place.parse(text)
-    except MalformedId as malformed:
-        raise BadEventId() from malformed
-    if not _is_issued(place, run):
-        raise BadEventId()
-    return place
-
-
-def _is_issued(place: Place, run: Run) -> bool:
-    if place.entry is None or place.entry.attempt > run.attempt:
-        return False
-    is_last = Status(run.status).is_terminal and place.entry.attempt == run.attempt
-    return is_last or not place.is_at_end
-
-
-async def _streamed(request: HttpRequest, run: Run, place: Place) -> StreamingHttpResponse:
-    streams = _streams(request)
-    live = Live(run.pk, run.model_id, run.tier_id)
-    is_live = not Status(run.status).is_terminal
-    entries = await _opening(streams, live, place, is_live=is_live)
-    return event_stream(request, streams.follower(live, place), entries, is_live=is_live)
-
-
-async def _opening(streams: Streams, live: Live, place: Place, *, is_live: bool) -> Sequence[Entry]:
-    try:
-        return await _unread(streams, live, place, is_live=is_live)
-    except (RedisError, OSError) as failure:
-        if is_live:
-            raise StreamsUnavailable() from failure
-        return []  # an ended run is whole in Postgres
-
-
-async def _unread(streams: Streams, live: Live, place: Place, *, is_live: bool) -> Sequence[Entry]:
-    entries = await backlog(streams.redis, live, place)
-    if is_live and not entries:
-        await _refuse_future(streams, live, place)
-    return entries
-
-
-async def _refuse_future(streams: Streams, live: Live, place: Place) -> None:
-    """Raises `BadEventId` for a place that the stream has not reached: its reader would wait in silence."""
-    if place.entry is not None:
-        reached = await newest(streams.redis, live.run_id)
-        if reached is not None and reached < place.entry:
-            raise BadEventId()
-
-
-def event_stream(
-    request: HttpRequest, follower: Follower, entries: Sequence[Entry], *, is_live: bool
-) -> StreamingHttpResponse:
-    """The response, with headers that keep proxies from holding events back."""
-    response = StreamingHttpResponse(
-        follower.events(entries, is_live=is_live), content_type="text/event-stream; charset=utf-8"
-    )
-    add_default_headers(response.headers, request)
-    response.headers["Cache-Control"] = "no-cache, no-transform"
-    return response
-
-
-def _streams(request: HttpRequest) -> Streams:
-    # Put there when the process started (chatsite/asgi.py): streams need ASGI.
-    assert isinstance(request, ASGIRequest)
-    streams: Streams = request.scope["state"]["streams"]
-    return streams
+        return UUID(text)
+    except ValueError:
+        raise problems.NotFound from None

@@ -15,6 +15,8 @@ from redis.asyncio import Redis
 from chat.generation import Attempts, attempts_on
 from chat.models import Run
 from chat.rows import Rows
+from inference.control import ControlLine
+from inference.engine import Engine
 from inference.host import Workplace
 from inference.scripted_engine import Script, ScriptedEngine
 from inference.stream_writer import StreamWriter
@@ -31,7 +33,7 @@ class Worker:
     """What a test holds of it."""
 
     attempts: Attempts
-    engine: ScriptedEngine
+    engine: Engine
     redis: Redis
     rows: Rows
 
@@ -64,20 +66,31 @@ class Worker:
 
 @asynccontextmanager
 async def working(script: Script, lease: timedelta = A_MINUTE, name: str = "gpu@test") -> AsyncIterator[Worker]:
-    """A worker on the scripted engine, all its parts real."""
-    tokenizer = Tokenizer.load(model_folder())
-    engine = ScriptedEngine(script, tokenizer)
+    """A worker on the scripted engine, all its other parts real."""
+    engine = ScriptedEngine(script, Tokenizer.load(model_folder()))
     await engine.start()
+    try:
+        async with working_on(engine, lease, name) as worker:
+            yield worker
+    finally:
+        await engine.stop()
+
+
+@asynccontextmanager
+async def working_on(engine: Engine, lease: timedelta = A_MINUTE, name: str = "gpu@test") -> AsyncIterator[Worker]:
+    """A worker on an engine that has started."""
+    tokenizer = Tokenizer.load(model_folder())
     rows = Rows(threads=1, name="test")
     try:
         async with (
             Redis.from_url(settings.STREAMS_URL) as redis,
             StreamWriter(redis) as writer,
-            attempts_on(Workplace(name, engine, tokenizer, writer), lease) as attempts,
+            attempts_on(Workplace(name, engine, tokenizer, redis, writer, on_room=lambda: None), lease) as attempts,
+            ControlLine(redis, name, attempts.cancel) as line,
         ):
+            await line.hears()
             yield Worker(attempts, engine, redis, rows)
     finally:
-        await engine.stop()
         rows.close()
 
 

@@ -11,13 +11,18 @@ from django.contrib import admin
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
+from redis.client import PubSub
 
 from chat.models import ApiKey, Chat, Role, Run, Status, User
 from scheduler.models import Model, Tier
 from tests.acts import add_message, bring, code_of
+from tests.admin_forms import add_entry, user_form
 
 NewRun = Callable[..., Run]
-PAGES = ["chat/user", "chat/apikey", "chat/chat", "chat/message", "chat/run", "scheduler/tier", "scheduler/model"]
+PAGES = [
+    *("chat/user", "chat/apikey", "chat/chat", "chat/message", "chat/run"),
+    *("scheduler/tier", "scheduler/model", "scheduler/ledgerentry", "auditlog/logentry"),
+]
 INLINE = re.compile(r"<script(?![^>]*(?:src=|json))[^>]*>|<style|\sstyle=|\son\w+=|javascript:")
 SECRET_TEXT = "something private"
 
@@ -32,7 +37,8 @@ def grow(new_run: NewRun) -> Callable[[int], None]:
             user = User.objects.create_user(f"user{next(names)}")
             ApiKey.objects.issue(user, "laptop")
             chat = Chat.objects.create(owner=user, title=SECRET_TEXT)
-            new_run(Status.DONE, in_chat=chat, text=SECRET_TEXT, answer=SECRET_TEXT)
+            run = new_run(Status.DONE, in_chat=chat, text=SECRET_TEXT, answer=SECRET_TEXT)
+            add_entry(user, run.model)
 
     return add
 
@@ -72,12 +78,14 @@ def test_no_page_has_anything_inline_that_the_content_policy_would_stop(
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_each_row_has_a_page(as_operator: Client, grow: Callable[[int], None], page: str) -> None:
+def test_each_row_has_a_page_with_nothing_inline(as_operator: Client, grow: Callable[[int], None], page: str) -> None:
     grow(1)
     model = admin.site._registry[_model(page)].model
 
     for row in model.objects.all():
-        assert as_operator.get(f"/admin/{page}/{row.pk}/change/").status_code == 200
+        answer = as_operator.get(f"/admin/{page}/{row.pk}/change/")
+        assert answer.status_code == 200
+        assert not INLINE.findall(answer.content.decode())
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -132,30 +140,52 @@ def test_a_keys_page_shows_neither_secret_nor_digest(as_operator: Client, alice:
 def test_an_operator_changes_a_users_tier_and_a_models_numbers(
     as_operator: Client, alice: User, pro: Tier, model: Model
 ) -> None:
-    page = f"/admin/chat/user/{alice.pk}/change/"
-    form = {
-        "username": "alice",
-        "tier": "pro",
-        "is_active": "on",
-        "date_joined_0": "2026-01-01",
-        "date_joined_1": "0:0",
-    }
-    assert as_operator.post(page, form).status_code == 302
+    assert as_operator.post(f"/admin/chat/user/{alice.pk}/change/", user_form(tier="pro")).status_code == 302
     alice.refresh_from_db()
     assert alice.tier == pro
 
     page = f"/admin/scheduler/model/{model.slug}/change/"
     form = {"name": "Other", "source": "/models", "tiers": "pro", "slug": "changed"}
     form |= {"context_window": "999", "max_output_tokens": "9", "temperature": "0.5", "top_p": "1"}
+    form |= {"queue_depth": "7", "cached_token_percent": "0"}
     assert as_operator.post(page, form).status_code == 302
     found = Model.objects.get()
     assert (found.slug, found.context_window, list(found.tiers.all())) == (model.slug, 999, [pro])
+    assert (found.queue_depth, found.cached_token_percent) == (7, 0)
 
 
 def test_nobody_else_gets_in(client: Client, alice: User) -> None:
     client.force_login(alice)
 
     assert client.get("/admin/chat/run/").status_code == 302
+
+
+@pytest.mark.django_db(transaction=True)  # its worker is told once the chat is gone
+def test_a_chat_that_an_operator_deletes_stops_what_is_live_in_it(
+    as_operator: Client, alice: User, new_run: NewRun, control: PubSub
+) -> None:
+    chats = [Chat.objects.create(owner=alice) for _ in range(3)]
+    runs = [new_run(Status.STREAMING, in_chat=chat) for chat in chats]
+    listed = {"action": "delete_selected", "_selected_action": [chats[0].pk, chats[1].pk], "post": "yes"}
+
+    as_operator.post("/admin/chat/chat/", listed)
+    as_operator.post(f"/admin/chat/chat/{chats[2].pk}/delete/", {"post": "yes"})
+
+    heard = [control.get_message(timeout=5) for _ in runs]
+    assert {message["data"] for message in heard if message} == {str(run.pk).encode() for run in runs}
+    assert not Chat.objects.filter(pk__in=[chat.pk for chat in chats]).exists()
+
+
+@pytest.mark.parametrize("part", ["run", "message"])
+def test_runs_and_messages_are_deleted_with_their_chat_only(as_operator: Client, new_run: NewRun, part: str) -> None:
+    run = new_run(Status.STREAMING)
+    key = run.pk if part == "run" else run.prompt_id
+    listed = {"action": "delete_selected", "_selected_action": [key], "post": "yes"}
+
+    assert as_operator.post(f"/admin/chat/{part}/{key}/delete/", {"post": "yes"}).status_code == 403
+    as_operator.post(f"/admin/chat/{part}/", listed)
+
+    assert Run.objects.filter(pk=run.pk).exists()
 
 
 def test_a_user_can_be_deleted_with_all_that_is_theirs(as_operator: Client, grow: Callable[[int], None]) -> None:

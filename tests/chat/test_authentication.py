@@ -102,7 +102,7 @@ def test_outside_of_drf_a_key_takes_one_query(
     request = rf.get("/", headers={"Authorization": f"Bearer {secret}"})
 
     with django_assert_num_queries(1):
-        user = authenticate(request)
+        user = authenticate(request).user
         assert (user, user.tier.slug) == (alice, "free")
 
 
@@ -111,7 +111,7 @@ def test_outside_of_drf_a_session_opens_too(alice: User, client: Client, rf: Req
     client.force_login(alice)
     request.session = client.session
 
-    assert authenticate(request) == alice
+    assert authenticate(request).user == alice
 
 
 def test_outside_of_drf_nobody_is_refused(client: Client, rf: RequestFactory, db: None) -> None:

@@ -48,7 +48,7 @@ def test_the_worker_gets_the_tokens_that_the_web_counted(
     new_run(Status.DONE, text="سلام 👋🏽", answer="e\u0301 <|im_start|>")
     new_run(Status.FAILED, text="Lost")
 
-    run = services.ask(alice, chat, "Go on", model)
+    run = services.ask(alice, chat, services.Question("Go on", model))
 
     prompt = context.for_run(run)
     assert len(prompt.ids) == run.input_tokens

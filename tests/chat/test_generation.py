@@ -5,23 +5,27 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import Callable
+import threading
+from collections.abc import AsyncGenerator, Callable, Collection
+from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import TypeVar
 from uuid import UUID, uuid4
 
 import pytest
-from django.db import connections
+from django.db import connections, transaction
 
-from chat.generation import finish_run
-from chat.leases import give_back, renew
+from chat import leases as of_leases
+from chat.draft import Piece
+from chat.finishing import finish_run
+from chat.leases import Progress, Renewal, give_back, renew
 from chat.models import Chat, Claim, Message, Outcome, Role, Run, RunTaken, Status
-from chat.services import dispatcher
-from inference.engine import EngineDead
+from chat.queueing import dispatcher
+from inference.engine import EngineDead, FinishReason, Step
 from inference.host import HandedBack
-from inference.scripted_engine import Failure, Script
-from inference.streams import Delta, EntryId, Reset, Started
+from inference.scripted_engine import Failure, Script, ScriptedEngine
+from inference.streams import Delta, EntryId, Started
 from scheduler.room import place, room_key
 from tests.chat.generating import A_MINUTE, endings_of, told_text, working
 
@@ -65,7 +69,12 @@ async def test_a_run_becomes_a_message_that_equals_what_was_told(run: Run) -> No
         "finish_reason": "stop",
         "chars": len(TEXT),
         "sha256": hashlib.sha256(TEXT.encode()).hexdigest(),
-        "usage": {"input_tokens": run.input_tokens, "cached_tokens": 0, "output_tokens": row.output_tokens},
+        "usage": {
+            "input_tokens": run.input_tokens,
+            "cached_tokens": 0,
+            "output_tokens": row.output_tokens,
+            "charged_tokens": run.input_tokens + row.output_tokens,
+        },
     }
     assert row.output_tokens == len(TEXT.encode())  # the script's tokens are bytes
 
@@ -187,22 +196,17 @@ async def test_a_dead_engine_leaves_the_run_to_the_next_attempt(run: Run) -> Non
         assert (await worker.ask_rows(lambda: claim(run))).attempt == 2
 
 
-async def test_a_run_that_is_handed_back_goes_on_elsewhere_without_old_text(run: Run) -> None:
-    async with working(SLOW) as worker:
-        attempt = asyncio.create_task(worker.attempts.run(run.pk))
-        await worker.until_told(run, characters=5)
-        await worker.attempts.hand_back()
-        with pytest.raises(HandedBack):
-            await attempt
-        assert endings_of(await worker.entries(run)) == []
-    async with working(FAST, name="another") as worker:
-        await worker.attempts.run(run.pk)
-        row, entries = await worker.row(run), await worker.entries(run)
+async def test_an_engine_that_lets_go_of_a_run_unasked_is_to_blame(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def let_go(*_: object) -> AsyncGenerator[Step, None]:
+        yield Step((), FinishReason.ABORT)
 
-    assert (row.attempt, row.worker, row.status) == (2, "another", Status.DONE)
-    assert row.answer is not None
-    assert row.answer.content == told_text(entries) == TEXT
-    assert Reset(0) in [entry.event for entry in entries]
+    monkeypatch.setattr(ScriptedEngine, "generate", let_go)
+    async with working(FAST) as worker:
+        with pytest.raises(HandedBack):
+            await worker.attempts.run(run.pk)
+        row = await worker.row(run)
+
+    assert (row.attempt, row.hand_backs) == (1, 0)  # else it would be tried for ever
 
 
 async def test_what_arrives_while_the_worker_hands_back_is_handed_back_too(run: Run) -> None:
@@ -219,7 +223,7 @@ async def test_a_stale_attempt_publishes_nothing(run: Run) -> None:
         attempt = asyncio.create_task(worker.attempts.run(run.pk))
         await worker.until_told(run, characters=5)
         await worker.ask_rows(lambda: expire(run))
-        async with working(FAST, name="another") as other:
+        async with working(replace(SLOW, tokens_per_s=20_000), name="another") as other:
             await other.attempts.run(run.pk)
         told = await worker.entries(run)
         await attempt
@@ -227,7 +231,7 @@ async def test_a_stale_attempt_publishes_nothing(run: Run) -> None:
         assert await worker.entries(run) == told
         row = await worker.row(run)
         assert row.answer is not None
-        assert (row.attempt, row.answer.content) == (2, TEXT)
+        assert (row.attempt, row.answer.content) == (2, TEXT * 50)
 
 
 async def test_an_attempt_whose_row_was_taken_stops_though_its_stream_was_not(run: Run) -> None:
@@ -235,8 +239,7 @@ async def test_an_attempt_whose_row_was_taken_stops_though_its_stream_was_not(ru
     async with working(SLOW, lease) as worker:
         attempt = asyncio.create_task(worker.attempts.run(run.pk))
         await worker.until_told(run, characters=5)
-        await worker.ask_rows(lambda: expire(run))
-        await worker.ask_rows(lambda: claim(run))
+        await worker.ask_rows(lambda: take_away(run))
         async with asyncio.timeout(5):  # the answer alone takes longer than a minute
             await attempt
 
@@ -257,6 +260,32 @@ async def test_a_lease_is_renewed_for_as_long_as_the_run_takes(run: Run) -> None
             await attempt
 
 
+async def test_a_renewal_on_its_way_does_not_undo_a_hand_back(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, goes_on, over = threading.Event(), threading.Event(), threading.Event()
+
+    def slowly(held: Collection[Progress], _lease: timedelta) -> Renewal:
+        begun.set()
+        goes_on.wait(20)
+        renewal = renew(held, A_MINUTE)
+        over.set()
+        return renewal
+
+    monkeypatch.setattr(of_leases, "renew", slowly)
+    async with working(SLOW, lease=timedelta(seconds=0.3)) as worker:
+        attempt = asyncio.create_task(worker.attempts.run(run.pk))
+        try:
+            await asyncio.to_thread(begun.wait, 20)
+            await worker.attempts.hand_back()
+            await asyncio.wait({attempt}, timeout=0.5)
+        finally:
+            goes_on.set()
+        with pytest.raises(HandedBack):
+            await attempt
+        await asyncio.to_thread(over.wait, 20)
+
+        assert (await worker.ask_rows(lambda: claim(run))).attempt == 2
+
+
 async def test_the_next_run_is_released_from_its_room(new_run: Callable[..., Run], chat: Chat) -> None:
     others = [Chat(owner=chat.owner) for _ in range(2)]
     first, second = await asyncio.to_thread(lent, lambda: [queued_in_room(new_run, other) for other in others])
@@ -265,6 +294,18 @@ async def test_the_next_run_is_released_from_its_room(new_run: Callable[..., Run
 
         async def released() -> bool:
             return (await worker.row(second)).released_at is not None
+
+        await worker.until(released)
+
+
+async def test_a_message_that_leads_to_no_run_makes_room_for_the_next(new_run: Callable[..., Run], chat: Chat) -> None:
+    ended = await asyncio.to_thread(lent, lambda: new_run(Status.CANCELLED))
+    async with working(FAST) as worker:
+        waiting = await worker.ask_rows(lambda: queued_in_room(new_run, Chat(owner=chat.owner)))
+        await worker.attempts.run(ended.pk)
+
+        async def released() -> bool:
+            return (await worker.row(waiting)).released_at is not None
 
         await worker.until(released)
 
@@ -282,6 +323,12 @@ def queued_in_room(new_run: Callable[..., Run], chat: Chat) -> Run:
     run = new_run(in_chat=chat)
     dispatcher()._redis.zadd(room_key(run.model_id, run.tier_id), {str(run.pk): place(run.pk)})
     return run
+
+
+def take_away(run: Run) -> None:
+    with transaction.atomic():  # a renewal between the two would save it
+        expire(run)
+        claim(run)
 
 
 def expire(run: Run) -> None:
@@ -340,15 +387,18 @@ def test_only_held_leases_are_renewed(new_run: Callable[..., Run], chat: Chat) -
     claim(second)
     before = leases()
 
-    assert renew([held, stale], 2 * A_MINUTE) == {stale}
+    nothing = Piece(0, "", ())
+    assert renew([Progress(held, nothing), Progress(stale, nothing)], 2 * A_MINUTE).lost == {stale}
     after = leases()
     assert after[first.pk] > before[first.pk]
     assert after[second.pk] == before[second.pk]
 
 
-def test_a_lease_that_is_given_back_can_be_claimed_at_once(run: Run) -> None:
+@pytest.mark.parametrize("is_blameless", [True, False])
+def test_a_lease_that_is_given_back_can_be_claimed_at_once(run: Run, *, is_blameless: bool) -> None:
     held = claim(run)
-    assert give_back(held)
+    assert give_back(held, is_blameless=is_blameless)
 
     assert claim(run).attempt == 2
-    assert not give_back(held)
+    assert not give_back(held, is_blameless=is_blameless)
+    assert Run.objects.get(pk=run.pk).hand_backs == is_blameless

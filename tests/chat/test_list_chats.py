@@ -59,7 +59,18 @@ def test_a_chat_tells_its_live_run(as_alice: Client, chat: Chat, new_run: NewRun
 
 
 @pytest.mark.parametrize(
-    "cursor", ["x", "1", "1-x", "-", "9" * 40 + "-" + "0" * 32, "1-" + "0" * 31, "nan-" + "0" * 32]
+    "cursor",
+    [
+        "x",
+        "1",
+        "1-x",
+        "-",
+        "9" * 40 + "-" + "0" * 32,
+        "1-" + "0" * 31,
+        "nan-" + "0" * 32,
+        "1_0-" + "0" * 32,
+        "\u0661-" + "0" * 32,
+    ],
 )
 def test_a_cursor_that_is_none_of_ours_is_refused(as_alice: Client, cursor: str) -> None:
     answer = as_alice.get(f"/api/chats?cursor={cursor}")

@@ -35,6 +35,7 @@ def test_a_queued_run_shows_what_is_known(as_alice: Client, new_run: NewRun) -> 
         "input_tokens": 3,
         "cached_tokens": 0,
         "output_tokens": 0,
+        "charged_tokens": 0,
         "finish_reason": "",
         "error": None,
         "released_at": None,

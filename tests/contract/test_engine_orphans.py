@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -12,10 +11,11 @@ from time import monotonic, sleep
 import psutil
 import pytest
 
+from tests.contract.engine_processes import is_gone, spawned_by
+
 ROOT = Path(__file__).resolve().parents[2]
 START_PATIENCE_S = 240
 DEATH_PATIENCE_S = 10
-ENGINE_PROCESS = re.compile("spawn_main|VLLM::")
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(START_PATIENCE_S + 60)]
 
@@ -30,25 +30,11 @@ def host(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
         process.wait()
 
 
-def spawned_by(parent: psutil.Process) -> list[psutil.Process]:
-    """Engine processes, named as multiprocessing spawns them or as they call themselves later; no passing `lscpu`."""
-    alive = [child for child in parent.children() if not is_gone(child)]
-    return [child for child in alive if ENGINE_PROCESS.search(" ".join(child.cmdline()))]
-
-
 def wait_until(condition: Callable[[], bool], patience_s: float) -> None:
     deadline = monotonic() + patience_s
     while not condition():
         assert monotonic() < deadline, "waited in vain"
         sleep(0.02)
-
-
-def is_gone(process: psutil.Process) -> bool:
-    """Ended; an orphan that nobody reaps is a zombie."""
-    try:
-        return bool(process.status() == psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return True
 
 
 def engine_core_is_spawned(host: psutil.Process, _: Path) -> bool:

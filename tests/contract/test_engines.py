@@ -90,6 +90,17 @@ async def test_eight_requests_at_once_run_together(subject: Subject) -> None:
     await becomes_idle(subject)
 
 
+async def test_what_runs_is_counted_and_its_steps_too(subject: Subject) -> None:
+    before = subject.engine.load()
+    async with aclosing(subject.engine.generate(subject.long("counted"))) as steps:
+        for _ in range(5):
+            await anext(steps)
+        assert subject.engine.load().requests == 1
+        assert subject.engine.load().steps >= before.steps + 5
+    await becomes_idle(subject)
+    assert subject.engine.load().requests == 0
+
+
 async def test_a_greedy_answer_is_the_same_twice(subject: Subject) -> None:
     first, second = [ids_of(await read(subject, subject.long(f"greedy:{n}", 16))) for n in range(2)]
     assert first == second

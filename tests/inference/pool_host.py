@@ -1,4 +1,7 @@
-"""A host without rows: what the worker, the pool and an engine do by themselves. Tells a Redis list what happens."""
+"""A host without rows: what the worker, the pool and an engine do by themselves. Tells a Redis list what happens.
+
+The list is in the server of the streams, so that the broker may be away.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,14 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
-from uuid import uuid4
+from typing import cast
+from uuid import UUID, uuid4
 
 from celery import Celery
+from redis import Redis as SyncRedis
 from redis.asyncio import Redis
 
-from inference.engine import FinishReason, Generation, Sampling
+from inference.engine import EngineDead, FinishReason, Generation, Sampling
 from inference.host import HandedBack, NotServed, ServedModel, Workplace
 from inference.pool import CoroutineTask
 from inference.tokens import Turn
@@ -20,6 +25,12 @@ from tests.real_model import model_folder
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "chatsite.settings")  # Celery's settings read it
 app = Celery("pool-test")
 app.config_from_object("chatsite.celery_settings")
+if "POOL_TEST_VISIBILITY_S" in os.environ:
+    app.conf.broker_transport_options |= {
+        "visibility_timeout": float(os.environ["POOL_TEST_VISIBILITY_S"]),
+        "unacked_restore_interval": 0.2,
+        "unacked_restore_throttle": 1,
+    }
 TOLD = "pool-test-told"
 
 
@@ -43,6 +54,9 @@ class Runner:
         for request_id in list(self._requests):
             await self._workplace.engine.abort(request_id)
 
+    def cancel(self, run_id: UUID) -> None:
+        """Nobody asks for it."""
+
     async def generate(self, job: str, tokens: int, script: str) -> None:
         request_id = str(uuid4())
         self._requests.add(request_id)
@@ -52,6 +66,9 @@ class Runner:
             await self._generate(request_id, tokens, script)
         except HandedBack:
             await self.tell(f"handed back {job}")
+            raise
+        except EngineDead:
+            await self.tell(f"engine died under {job}")
             raise
         finally:
             self._requests.discard(request_id)
@@ -64,6 +81,10 @@ class Runner:
                 if step.finish_reason is FinishReason.ABORT:
                     raise HandedBack(request_id)
 
+    async def stop_engine(self) -> None:
+        await self._workplace.engine.stop()
+        await self.tell("stopped the engine")
+
     async def tell(self, what: str) -> None:
         await self._redis.rpush(f"{TOLD}:{self._workplace.worker_name}", what)
 
@@ -73,15 +94,22 @@ async def generate(runner: Runner, job: str, tokens: int, script: str) -> None:
     await runner.generate(job, tokens, script)
 
 
+@app.task(base=CoroutineTask, name="pool-test.stop_engine")
+async def stop_engine(runner: Runner) -> None:
+    await runner.stop_engine()
+
+
 class PoolHost:
-    """Serves one model, whose slug is its only queue."""
+    """Serves one model, whose slug is its first queue; others stand in the server of the streams."""
 
     celery_app = app
 
     def served_model(self, slug: str) -> ServedModel:
         if slug == "unknown":
             raise NotServed("no active model 'unknown'")
-        return ServedModel(slug, model_folder(), 2048, (slug,))
+        with SyncRedis.from_url(os.environ["STREAMS_URL"]) as redis:
+            others = cast(set[bytes], redis.smembers(f"{TOLD}:queues:{slug}"))
+        return ServedModel(slug, model_folder(), 2048, (slug, *(name.decode() for name in others)))
 
     def runner(self, workplace: Workplace) -> AbstractAsyncContextManager[Runner]:
         return _open(workplace)
@@ -89,7 +117,7 @@ class PoolHost:
 
 @asynccontextmanager
 async def _open(workplace: Workplace) -> AsyncIterator[Runner]:
-    async with Redis.from_url(app.conf.broker_url, client_name=TOLD) as redis:
+    async with Redis.from_url(os.environ["STREAMS_URL"], client_name=TOLD) as redis:
         runner = Runner(workplace, redis)
         await runner.tell("opening")
         await asyncio.sleep(float(os.environ.get("POOL_TEST_OPENING_S", "0")))

@@ -122,6 +122,18 @@ def test_a_child_lives_as_long_as_its_parent_does_and_so_does_a_grandchild(
     wait_until(lambda: is_gone(grandchild))
 
 
+@pytest.mark.parametrize("how", ["main", "plugin"])
+def test_what_is_signalled_to_the_parents_group_does_not_reach_a_child(
+    family: Callable[[str], Family], how: str
+) -> None:
+    ours = family(how)
+    child = ours.wait_for("child")
+    ours.let_arm("child")
+    ours.wait_armed("child")
+
+    assert os.getpgid(child.pid) == child.pid
+
+
 def test_a_child_that_nobody_arms_outlives_its_parent(family: Callable[[str], Family]) -> None:
     """Without this the tests above would prove nothing."""
     ours = family("nobody")

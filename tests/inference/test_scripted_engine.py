@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, aclosing
+from itertools import pairwise
 
 import pytest
 
@@ -131,6 +132,87 @@ async def test_no_more_run_than_there_are_slots_and_the_rest_wait_their_turn(
     assert (engine.load().running, engine.load().waiting, engine.load().kv_cache_usage) == (0, 0, 0)
 
 
+def cache_for_two(tokenizer: Tokenizer, answers: int) -> Script:
+    """Room for the prompts of two short questions, and for so many tokens of answers; an answer has 17."""
+    blocks = 2 * len(asking(tokenizer, "?").prompt_ids) + answers
+    return Script(text="a b c d " * 4, tokens_per_s=200, kv_blocks=blocks, block_tokens=1, context_window=64)
+
+
+async def test_the_last_to_come_is_preempted_when_the_cache_is_outgrown(start: Start, tokenizer: Tokenizer) -> None:
+    engine = await start(cache_for_two(tokenizer, answers=20))
+    ends: list[str] = []
+
+    async def told(name: str) -> str:
+        steps = await read(engine, asking(tokenizer, "?", name))
+        ends.append(name)
+        return text(tokenizer, steps)
+
+    first, second = await asyncio.gather(told("first"), told("second"))
+
+    assert first == second == "a b c d " * 4
+    assert ends == ["first", "second"]
+    assert (engine.load().preemptions, engine.load().peak_running) == (1, 2)
+
+
+async def test_a_cache_for_all_that_two_may_say_preempts_neither(start: Start, tokenizer: Tokenizer) -> None:
+    engine = await start(cache_for_two(tokenizer, answers=36))
+    await asyncio.gather(*(read(engine, asking(tokenizer, "?", name)) for name in ("first", "second")))
+    assert engine.load().preemptions == 0
+
+
+async def test_what_was_preempted_waits_once_more_as_for_a_first_token(start: Start, tokenizer: Tokenizer) -> None:
+    script = Script(text="a b c d " * 100, tokens_per_s=200, kv_blocks=196, block_tokens=1, context_window=196)
+    engine = await start(script)
+    times: list[float] = []
+
+    async def read_second() -> None:
+        async for _ in engine.generate(asking(tokenizer, '[[script {"first_token_ms": 300}]]', "second")):
+            times.append(asyncio.get_running_loop().time())
+
+    async with aclosing(engine.generate(asking(tokenizer, "?", "first"))) as first:
+        await anext(first)
+        second = asyncio.create_task(read_second())
+        while not engine.load().preemptions:
+            await anext(first)
+    await second  # there were blocks again at once
+
+    assert max(later - earlier for earlier, later in pairwise(times)) > 0.2
+
+
+async def test_one_starts_when_there_are_blocks_for_its_prompt(start: Start, tokenizer: Tokenizer) -> None:
+    small = Script(text="a b c", first_token_ms=60_000, kv_blocks=130, block_tokens=1, context_window=128)
+    engine = await start(small)
+    large, little = "word " * 60, "?"
+    tasks = [asyncio.create_task(read(engine, asking(tokenizer, large, f"{n}"))) for n in range(2)]
+    tasks.append(asyncio.create_task(read(engine, asking(tokenizer, little, "little"))))
+    await asyncio.sleep(0.1)
+
+    assert (engine.load().running, engine.load().waiting, engine.load().preemptions) == (1, 2, 0)
+    await engine.abort("0")
+    await asyncio.sleep(0.1)
+    assert (engine.load().running, engine.load().waiting) == (2, 0)
+    for name in ("1", "little"):
+        await engine.abort(name)
+    await asyncio.gather(*tasks)
+
+
+async def test_a_cache_that_does_not_hold_a_window_is_refused(start: Start) -> None:
+    with pytest.raises(EngineDead, match="holds 1024 tokens, fewer than the context window of 1025"):
+        await start(Script(kv_blocks=64, block_tokens=16, context_window=1025))
+    await start(Script(kv_blocks=64, block_tokens=16, context_window=1024))
+
+
+@pytest.mark.parametrize(("wished", "told"), [(5, 5), (10_000, None)])
+async def test_cached_tokens_are_as_the_prompt_has_it_and_no_more_than_it_has(
+    start: Start, tokenizer: Tokenizer, wished: int, told: int | None
+) -> None:
+    engine = await start(Script(text="a b c", tokens_per_s=FAST))
+    generation = asking(tokenizer, f'[[script {{"cached_tokens": {wished}}}]]')
+    steps = await read(engine, generation)
+    assert steps[0].cached_tokens == (told or len(generation.prompt_ids))
+    assert {step.cached_tokens for step in steps[1:]} == {0}
+
+
 async def test_one_that_waits_can_be_aborted(start: Start, tokenizer: Tokenizer) -> None:
     engine = await start(Script(slots=1, tokens_per_s=100))
     first = asyncio.create_task(read(engine, asking(tokenizer, "?", "first")))
@@ -251,3 +333,13 @@ def test_a_worker_process_takes_its_script_from_the_environment() -> None:
     )
     with pytest.raises(ValueError, match="rain"):
         Script.from_environment({"SCRIPT_FAILURE": "rain"})
+
+
+async def test_engines_of_different_salts_answer_the_same_question_otherwise(
+    start: Start, tokenizer: Tokenizer
+) -> None:
+    engines = [await start(Script(chars=40, salt=salt, tokens_per_s=FAST)) for salt in (1, 1, 2)]
+
+    first, same, other = [text(tokenizer, await read(engine, asking(tokenizer, "?"))) for engine in engines]
+
+    assert first == same != other

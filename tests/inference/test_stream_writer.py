@@ -16,6 +16,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import ResponseError
 
+from inference import stream_writer
 from inference.stream_writer import Fenced, StreamWriter
 from inference.streams import (
     ENDED_TTL_S,
@@ -200,13 +201,37 @@ async def test_a_window_of_many_runs_is_one_append_each_in_one_round_trip(
     await redis.delete(*map(run_key, runs))
 
 
+async def test_a_stream_that_was_lost_and_made_anew_does_not_stay_for_good(
+    writing: Writing, redis: Redis, run_id: UUID, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream_writer, "LIMIT_AGAIN_S", 0.0)
+    async with writing() as writer:
+        stream = await writer.open(run_id, 1, MODEL)
+        await redis.delete(run_key(run_id))
+        stream.push("one", [1])
+        await stream.flush()
+
+        assert 0 < await redis.ttl(run_key(run_id)) <= RUNNING_TTL_S
+
+
+async def test_an_attempt_that_comes_too_late_does_not_lengthen_what_is_left(
+    writing: Writing, redis: Redis, run_id: UUID
+) -> None:
+    async with writing() as ended, writing() as stale:
+        await (await ended.open(run_id, 2, MODEL)).end(DONE)
+        with pytest.raises(Fenced):
+            await stale.open(run_id, 1, MODEL)
+
+        assert 0 < await redis.ttl(run_key(run_id)) <= ENDED_TTL_S
+
+
 async def test_an_older_attempt_is_fenced_off(writing: Writing, redis: Redis, run_id: UUID) -> None:
     async with writing() as stale_worker, writing() as worker:
         stale = await stale_worker.open(run_id, 1, MODEL)
         stale.push("one", [1])
         await stale.flush()
         fresh = await worker.open(run_id, 2, MODEL)
-        fresh.reset(0)
+        fresh.resume([Reset(0)], offset=0)
         stale.push(" stale", [2])
         with pytest.raises(Fenced):
             await stale.flush()

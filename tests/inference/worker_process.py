@@ -53,8 +53,8 @@ class WorkerProcess:
     def log(self) -> str:
         return self._log.read_text()
 
-    def wait_ready(self) -> None:
-        wait_until(self._ready_or_ended, "the worker is ready", START_S)
+    def wait_ready(self, seconds: float = START_S) -> None:
+        wait_until(self._ready_or_ended, "the worker is ready", seconds)
         assert self._ready_file.exists(), self.log
 
     def _ready_or_ended(self) -> bool:
@@ -90,6 +90,10 @@ class Queue:
         self._app = app
         self._broker = broker
         self.name = name
+
+    def named(self, name: str) -> Queue:
+        """Another queue of the same broker."""
+        return Queue(self._app, self._broker, name)
 
     def send(self, task: str, *args: object) -> None:
         self._app.send_task(task, args=list(args), queue=self.name)

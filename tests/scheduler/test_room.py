@@ -113,6 +113,25 @@ def test_who_is_removed_is_neither_placed_nor_let_go(room: Room) -> None:
     assert room.release(9) == [stays]
 
 
+def test_who_is_removed_after_release_leaves_the_queue_and_nobody_else_does(
+    room: Room, redis: Redis, name: str
+) -> None:
+    first, gone, last = in_order(3)
+    queue(redis, name, *(f'{{"id": "{run_id}", "args": "{run_id}"}}' for run_id in (first, gone, last)))
+
+    assert room.remove(gone)
+    assert not room.remove(gone)
+
+    assert [room.position(run_id) for run_id in (first, gone, last)] == [1, None, 2]
+
+
+def test_removing_who_was_never_there_changes_nothing(room: Room, redis: Redis, name: str) -> None:
+    queue(redis, name, "one")
+
+    assert not room.remove(uuid7())
+    assert redis.llen(queue_name(name, "free")) == 1
+
+
 def test_rooms_of_other_tiers_and_models_are_other_rooms(room: Room, redis: Redis, name: str) -> None:
     room.release(0, in_order(1))
 

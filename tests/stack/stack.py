@@ -1,9 +1,10 @@
-"""The whole product as processes of its own: a database, a web process, a worker, and nothing shared with others."""
+"""The whole product as processes of its own: a database, web, reaper, worker, and nothing shared with others."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import random
 import re
 import signal
 import socket
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import urlopen
+from uuid import uuid4
 
 import psycopg
 from psycopg import sql
@@ -30,6 +32,24 @@ SLOTS = 64  # of the scripted engine
 START_PATIENCE_S = {"scripted": 60, "vllm": 240}
 STOP_PATIENCE_S = 20
 LOG_TAIL_LINES = 40
+PORTS = range(15_000, 32_000)
+
+NO_LIMITS = """
+    UPDATE scheduler_tier
+       SET concurrency = 10000, budget_tokens = 2000000000, refill_tokens_per_hour = 2000000000,
+           queue_depth = 100000, queue_deadline_s = 86400, shed_at_percent = 100
+"""
+NEW_USERS = """
+    WITH named AS (
+        SELECT gen_random_uuid() AS id, name, key FROM unnest(%(names)s::text[], %(keys)s::text[]) AS new (name, key)
+    ), users AS (
+        INSERT INTO chat_user
+        SELECT (jsonb_populate_record(demo, jsonb_build_object('id', named.id, 'username', name))).*
+          FROM chat_user demo, named WHERE demo.username = 'demo'
+    )
+    INSERT INTO chat_apikey (user_id, name, shown, digest)
+    SELECT id, 'test', left(key, 10), encode(sha256(key::bytea), 'hex') FROM named
+"""
 
 
 class StackBroken(Exception):
@@ -77,6 +97,7 @@ class Stack:
     key: str
     environ: Mapping[str, str]
     web: Process
+    reaper: Process
     worker: Process
 
     @property
@@ -102,7 +123,7 @@ class Stack:
     @property
     def processes(self) -> Sequence[Process]:
         """All of them."""
-        return (self.web, self.worker)
+        return (self.web, self.reaper, self.worker)
 
     def tails(self) -> str:
         """The last lines of all logs."""
@@ -116,33 +137,43 @@ def running(engine: str, first_redis_db: int, folder: Path, wishes: Mapping[str,
     `wishes` are environment variables. Raises `StackBroken`.
     """
     with ExitStack() as cleanup:
-        environ = {**os.environ, **_environment(engine, first_redis_db, folder), **wishes}
+        environ = {**os.environ, **environment(engine, folder), **_own_redis(first_redis_db), **wishes}
         environ["DATABASE_URL"] = cleanup.enter_context(
             own_database(os.environ["DATABASE_URL"], f"stack_{os.getpid()}_{engine}")
         )
         for url in (environ["BROKER_URL"], environ["STREAMS_URL"]):
             cleanup.callback(flush, url)
             flush(url)
-        key = _prepared(environ)
+        key = prepared(environ)
         port = free_port()
-        web = _started("web", ["chatsite.serve", "--port", str(port)], environ, folder)
+        web = started("web", ["chatsite.serve", "--port", str(port)], environ, folder)
         cleanup.callback(web.stop)
-        worker = _started(
+        reaper = started("reaper", ["manage", "reaper"], environ, folder)
+        cleanup.callback(reaper.stop)
+        worker = started(
             "worker", ["inference.worker", "--model", MODEL, "--worker-name", "gpu1@test"], environ, folder
         )
         cleanup.callback(worker.stop)
-        stack = Stack(port, key, environ, web, worker)
+        stack = Stack(port, key, environ, web, reaper, worker)
         _await_ready(stack, Path(environ["READY_FILE"]), START_PATIENCE_S[engine])
         yield stack
+
+
+def new_users(database_url: str, count: int) -> Sequence[str]:
+    """Make more users like the demo account, past the product; returns a key of each."""
+    keys = {f"stack-{uuid4()}": f"pal_{uuid4()}" for _ in range(count)}
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute(NEW_USERS, {"names": list(keys), "keys": list(keys.values())})
+    return list(keys.values())
 
 
 @contextmanager
 def web_beside(stack: Stack, folder: Path, *listen: str) -> Iterator[tuple[Process, int]]:
     """One more web process of the stack's product, on a port of its own unless `listen` says where."""
     port = free_port()
-    web = _started("web2", ["chatsite.serve", *(listen or ("--port", str(port)))], stack.environ, folder)
+    web = started("web2", ["chatsite.serve", *(listen or ("--port", str(port)))], stack.environ, folder)
     try:
-        while not (listen or _answers(port)):
+        while not (listen or answers(port)):
             web.check()
             time.sleep(0.1)
         yield web, port
@@ -150,18 +181,40 @@ def web_beside(stack: Stack, folder: Path, *listen: str) -> Iterator[tuple[Proce
         web.stop()
 
 
-def _environment(engine: str, first_redis_db: int, folder: Path) -> dict[str, str]:
+@contextmanager
+def worker_beside(stack: Stack, folder: Path, module: str, wishes: Mapping[str, str]) -> Iterator[Process]:
+    """One more worker of the stack's product, run from `module`. Raises `StackBroken`."""
+    ready_file = folder / "ready"
+    environ = {**stack.environ, **wishes, "READY_FILE": str(ready_file)}
+    worker = started("worker2", [module, "--model", MODEL, "--worker-name", "gpu2@test"], environ, folder)
+    try:
+        while not ready_file.exists():
+            worker.check()
+            time.sleep(0.1)
+        yield worker
+    finally:
+        worker.stop()
+
+
+def environment(engine: str, folder: Path) -> dict[str, str]:
+    """What a product's processes read, without their servers."""
     return {
         "DEBUG": "0",
         "HTTPS": "0",
         "SECRET_KEY": "stack-" + "0" * 60,
         "ENGINE": engine,
         "PALAVER_STATE": str(folder),
+        "STATIC_ROOT": str(folder / "static-root"),  # another stack may be collecting at the same time
         "READY_FILE": str(folder / "ready"),
-        "BROKER_URL": _other_db(os.environ["BROKER_URL"], first_redis_db),
-        "STREAMS_URL": _other_db(os.environ["STREAMS_URL"], first_redis_db),
         "PYTHONUNBUFFERED": "1",
+        # One account does everything, which no person could.
+        "REQUESTS_PER_MINUTE": "1000000",
+        "STREAMS_PER_USER": "10000",
     }
+
+
+def _own_redis(first_db: int) -> dict[str, str]:
+    return {name: _other_db(os.environ[name], first_db) for name in ("BROKER_URL", "STREAMS_URL")}
 
 
 def _other_db(url: str, further: int) -> str:
@@ -189,14 +242,15 @@ def flush(url: str) -> None:
         redis.flushdb()
 
 
-def _prepared(environ: Mapping[str, str]) -> str:
+def prepared(environ: Mapping[str, str]) -> str:
     """Migrate, make tiers, model and demo account, and return a key of that account."""
     manage(environ, "migrate", "--no-input", "-v0")
     manage(environ, "collectstatic", "--no-input", "-v0")
     manage(environ, "prepare", "--model-path", str(model_folder()), "--model-name", MODEL)
     # Limits of the account are not what a stack tests.
     with psycopg.connect(environ["DATABASE_URL"], autocommit=True) as connection:
-        connection.execute("UPDATE scheduler_tier SET concurrency = 10000")
+        connection.execute(NO_LIMITS)
+        connection.execute("UPDATE scheduler_model SET queue_depth = 100000")
     key = re.search(r"pal_[\w-]+", manage(environ, "apikey", "demo"))
     assert key, "apikey printed none"
     return key.group()
@@ -212,23 +266,29 @@ def manage(environ: Mapping[str, str], *arguments: str) -> str:
 
 
 def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
-        return port
+    """A port that nobody listens on.
+
+    Below those that Linux gives to outgoing connections: while its server is away, a port of theirs may become the
+    other end of somebody's connection, of one to itself even, and the server cannot have it back.
+    """
+    for port in random.SystemRandom().sample(PORTS, len(PORTS)):
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
+    raise StackBroken("no port is free")
 
 
-def _started(name: str, module: Sequence[str], environ: Mapping[str, str], folder: Path) -> Process:
+def started(name: str, module: Sequence[str], environ: Mapping[str, str], folder: Path) -> Process:
+    """Start a module's process; it adds to the log of those of its name before it."""
     command = [sys.executable, "-m", *module]
     log = folder / f"{name}.log"
-    with log.open("wb") as output:
+    with log.open("ab") as output:
         popen = subprocess.Popen(command, cwd=ROOT, env=environ, stdout=output, stderr=subprocess.STDOUT)
     return Process(name, popen, log)
 
 
 def _await_ready(stack: Stack, ready_file: Path, patience_s: float) -> None:
     deadline = time.monotonic() + patience_s
-    while not (ready_file.exists() and _answers(stack.port)):
+    while not (ready_file.exists() and answers(stack.port)):
         for process in stack.processes:
             process.check()
         if time.monotonic() > deadline:
@@ -236,7 +296,8 @@ def _await_ready(stack: Stack, ready_file: Path, patience_s: float) -> None:
         time.sleep(0.1)
 
 
-def _answers(port: int) -> bool:
+def answers(port: int) -> bool:
+    """Whether a web process serves there."""
     with contextlib.suppress(OSError), urlopen(f"http://127.0.0.1:{port}/admin/login/", timeout=5) as answer:
         return bool(answer.status == 200)
     return False

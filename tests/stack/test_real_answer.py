@@ -2,21 +2,70 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
+import json
 import os
+import random
+import signal
 import subprocess
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import psutil
 import pytest
 
 from bench import batching
-from tests.sse_client import Reading
-from tests.stack.stack import ROOT, Stack
+from launcher.install import hardware
+from launcher.workers import environments
+from tests.sse_client import Api, Reading, TimedReading
+from tests.stack.gauge import gauge_of
+from tests.stack.stack import ROOT, Stack, new_users, worker_beside
+from tests.stack.stopping import (
+    Reached,
+    running,
+    seconds_to_first_word,
+    spread,
+    stop_and_watch,
+    stop_queued,
+)
+from tests.stack.taking_over import (
+    BROKER_FORGETS_S,
+    ENOUGH_CHARS,
+    TALE_TOKENS,
+    TALES,
+    answers,
+    make_greedy,
+    parting,
+    prompt_ids,
+    told_ids,
+    until,
+)
 
 pytestmark = pytest.mark.vllm
 
+ENGINE_SLOTS = 16
+STOPS_A_MOMENT, STOPS_IN_PREFILL = 14, 8
+# A prompt that a CPU reads for a second or so, in a single step, and when in it the run is stopped.
+LONG_WORDS, INTO_PREFILL_S = 80, 0.2
+MOMENTS: Mapping[str, Reached] = {
+    "before the first token": lambda reading: reading.last_id,
+    "in mid-answer": lambda reading: len(reading.text) > 2,
+}
+# The CPU backend's, and the product's default.
+CACHE_BLOCK_TOKENS, CACHED_TOKEN_PERCENT = 128, 25
 CAPITAL = "What is the capital of France?"
+
+
+def story() -> str:
+    """A question with a long answer, another one each time."""
+    return f"Tell me a very long story about the number {random.random()}."
+
+
+def long_question() -> str:
+    """One that takes the engine a while to read, and of which nothing is in its cache."""
+    return " ".join(str(random.randrange(1000)) for _ in range(LONG_WORDS))
 
 
 async def test_a_real_answer_streams_in_pieces_and_matches_its_digest(vllm_stack: Stack) -> None:
@@ -48,6 +97,31 @@ async def test_a_second_turn_is_prompted_with_the_first(vllm_stack: Stack) -> No
     assert second["input_tokens"] > first["input_tokens"] + first["output_tokens"]
 
 
+async def test_a_second_turn_is_charged_less_for_what_the_engine_had_in_its_cache(
+    vllm_stack: Stack, figures: Callable[[str], None]
+) -> None:
+    [key] = new_users(vllm_stack.database_url, 1)  # whose day has no other runs in it
+    api = Api(vllm_stack.port, key)
+    asked = await api.ask(long_question(), max_output_tokens=4)
+    await api.read(asked["stream"], Reading())
+    again = await api.ask("And then?", chat_id=asked["chat_id"], max_output_tokens=4)
+    reading = Reading()
+    await api.read(again["stream"], reading)
+
+    assert reading.ended is not None
+    usage = reading.ended.data["usage"]
+    full = usage["input_tokens"] + usage["output_tokens"]
+    assert usage["cached_tokens"] >= CACHE_BLOCK_TOKENS
+    assert usage["charged_tokens"] == full - usage["cached_tokens"] * (100 - CACHED_TOKEN_PERCENT) // 100
+    first = await api.get(f"/api/runs/{asked['run_id']}")
+    assert first["cached_tokens"] == 0
+    assert first["charged_tokens"] == first["input_tokens"] + first["output_tokens"]
+    today = (await api.get("/api/usage"))["today"]["total"]
+    assert today["cached_tokens"] == usage["cached_tokens"]
+    assert today["charged_tokens"] == first["charged_tokens"] + usage["charged_tokens"]
+    figures(f"a second turn, real engine: {usage}, {full} without the cache")
+
+
 async def test_eight_questions_at_once_run_in_one_batch(vllm_stack: Stack, figures: Callable[[str], None]) -> None:
     measured = await batching.measure(vllm_stack.api)
     engine = await batching.engine_report(vllm_stack.broker_url)
@@ -75,11 +149,78 @@ def test_the_four_calls_of_the_readme_work(vllm_stack: Stack) -> None:
     assert ran.stdout.rstrip().rsplit("event: ", 1)[1].startswith("done")
 
 
-def test_kill_9_of_the_worker_leaves_nothing_of_its_engine(vllm_stack: Stack) -> None:
+async def test_queued_runs_of_a_busy_engine_are_stopped(vllm_stack: Stack, figures: Callable[[str], None]) -> None:
+    api = vllm_stack.api
+    with gauge_of(vllm_stack) as gauge:
+        async with running(api, gauge, [story() for _ in range(ENGINE_SLOTS)]):
+            told = [await stop_queued(api, story()) for _ in range(STOPS_A_MOMENT)]
+        assert await gauge.queued() == set()
+
+    figures(f"cancel while queued, real engine: readers told after {spread(told)}")
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+async def test_a_stopped_run_leaves_the_real_engine(
+    vllm_stack: Stack, figures: Callable[[str], None], moment: str
+) -> None:
+    api, is_reached = vllm_stack.api, MOMENTS[moment]
+    with gauge_of(vllm_stack) as gauge:
+        stops = [await stop_and_watch(api, gauge, story(), is_reached) for _ in range(STOPS_A_MOMENT)]
+
+    told, freed = zip(*stops, strict=True)
+    figures(f"cancel {moment}, real engine: readers told after {spread(told)}, empty after {spread(freed)}")
+
+
+async def test_a_prompt_that_is_stopped_while_it_is_read_holds_nobody_up(
+    vllm_stack: Stack, figures: Callable[[str], None]
+) -> None:
+    """The engine's load is that of its last step, and the one that reads the prompt is long: the next run tells."""
+    api, is_reached = vllm_stack.api, MOMENTS["before the first token"]
+    told, next_word = [], []
+    with gauge_of(vllm_stack) as gauge:
+        for _ in range(STOPS_IN_PREFILL):
+            told += [(await stop_and_watch(api, gauge, long_question(), is_reached, INTO_PREFILL_S))[0]]
+            next_word += [await seconds_to_first_word(api, story())]
+
+    figures(f"cancel in prefill, real engine: readers told after {spread(told)}, next one's word {spread(next_word)}")
+
+
+async def test_another_worker_goes_on_where_one_was_killed(
+    vllm_stack: Stack, figures: Callable[[str], None], tmp_path: Path
+) -> None:
     """The last test here: it ends the stack's worker."""
-    family = psutil.Process(vllm_stack.worker.pid).children(recursive=True)
+    stack, notes = vllm_stack, tmp_path / "notes"
+    make_greedy(stack)
+    undisturbed = [reading.text for reading in await answers(stack.api)]
+    family = psutil.Process(stack.worker.pid).children(recursive=True)
     assert len(family) >= 2, "EngineCore and its worker"
-    vllm_stack.worker.popen.kill()
+    wishes = {**environments(2, hardware(), tmp_path)[1], "ENGINE_NOTES": str(notes)}
+    with worker_beside(stack, tmp_path, "tests.stack.noting_worker", wishes) as other:
+        other.popen.send_signal(signal.SIGSTOP)
+        await asyncio.sleep(BROKER_FORGETS_S)
+        readings = [TimedReading() for _ in TALES]
+        reading_all = asyncio.create_task(answers(stack.api, readings))
+        await until(lambda: all(len(reading.text) > ENOUGH_CHARS for reading in readings))
+        other.popen.send_signal(signal.SIGCONT)
+        stack.worker.popen.kill()
+        killed_at = time.monotonic()
+        await reading_all
 
     _, alive = psutil.wait_procs(family, timeout=10)
     assert [process for process in alive if process.status() != psutil.STATUS_ZOMBIE] == []
+    assert {reading.attempts for reading in readings} == {2}
+    assert not [event for reading in readings for event in reading.events if event.name == "reset"]
+    pauses = [reading.began_at[2] - killed_at for reading in readings]
+    different = [trio for trio in zip(TALES, readings, undisturbed, strict=True) if trio[1].text != trio[2]]
+    figures(f"kill -9 of a real worker: the next word after {spread(pauses)};")
+    figures(f"  {len(TALES) - len(different)} of {len(TALES)} whole answers equal the undisturbed ones")
+    for trio in different:
+        figures(await parting(stack, *trio))
+    assert len(different) <= 1
+    requests = {request["id"]: request for request in map(json.loads, notes.read_text().splitlines())}
+    for tale, reading in zip(TALES, readings, strict=True):
+        emitted = await told_ids(stack, reading.run_id, attempts=1)
+        request = requests[f"{reading.run_id}:2"]
+        assert emitted
+        assert request["prompt_ids"] == [*prompt_ids(tale), *emitted]
+        assert request["cap"] == TALE_TOKENS - len(emitted)

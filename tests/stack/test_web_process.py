@@ -3,29 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import os
+import json
 import re
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 from tests.sse_client import Reading, request
 from tests.stack.stack import ROOT, Process, Stack, web_beside
 
 STOPS_WITHIN_S = 5
-
-
-@pytest.fixture
-def second_web(scripted_stack: Stack, tmp_path: Path) -> Iterator[tuple[Process, int]]:
-    """Another web process of the same product, to be stopped, and its port."""
-    with web_beside(scripted_stack, tmp_path) as started:
-        yield started
 
 
 async def test_sigterm_ends_open_streams_at_once_and_readers_resume_elsewhere(
@@ -52,6 +42,30 @@ async def test_sigterm_ends_open_streams_at_once_and_readers_resume_elsewhere(
     assert {reading.text for reading in readings} == {stored}
 
 
+async def test_kill_9_under_a_hundred_streams_costs_their_readers_a_reconnect(
+    scripted_stack: Stack, second_web: tuple[Process, int]
+) -> None:
+    process, port = second_web
+    api, other = scripted_stack.api, scripted_stack.api
+    other.port = port
+    runs = [await api.ask(f'Slowly, please. {number} [[script {{"chars": 400}}]]') for number in range(10)]
+    readings = [(run, Reading()) for run in runs for _ in range(10)]
+    readers = [asyncio.create_task(other.read(run["stream"], reading)) for run, reading in readings]
+    async with asyncio.timeout(30):
+        while not all(reading.text for _, reading in readings):  # noqa: ASYNC110  (nobody to wake us)
+            await asyncio.sleep(0.01)
+
+    process.popen.kill()
+    process.popen.wait()
+    await asyncio.gather(*readers, return_exceptions=True)
+
+    assert not any(reading.ended for _, reading in readings)
+    await asyncio.gather(*(api.read(run["stream"], reading) for run, reading in readings))
+    for run, reading in readings:
+        stored = (await api.get(f"/api/chats/{run['chat_id']}/messages"))["results"][-1]["content"]
+        assert reading.text == stored
+
+
 def seconds_until_exit(process: Process) -> float:
     """How long it takes to stop."""
     began_at = time.monotonic()
@@ -70,10 +84,37 @@ async def test_the_admins_styles_are_served(scripted_stack: Stack) -> None:
     assert "/static/admin/css/base" in page
 
 
-def test_a_taken_port_is_told_in_one_line() -> None:
+async def test_a_body_in_chunks_is_read_and_has_a_limit(scripted_stack: Stack) -> None:
+    taken = await post_in_chunks(scripted_stack, [b'{"title": ', b'"in pieces"}'])
+    broken = await post_in_chunks(scripted_stack, [b"{"])
+    endless = await post_in_chunks(scripted_stack, [b" " * 65_536] * 12)
+
+    assert [answer.split()[1] for answer in (taken, broken, endless)] == [b"201", b"400", b"413"]
+
+
+async def post_in_chunks(stack: Stack, chunks: list[bytes]) -> bytes:
+    """What is answered to a new chat whose body has no length."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", stack.port)
+    head = f"POST /api/chats HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\nAuthorization: Bearer {stack.key}\r\n"
+    writer.write(f"{head}Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n".encode())
+    for chunk in [*chunks, b""]:
+        writer.write(b"%x\r\n%b\r\n" % (len(chunk), chunk))
+    try:
+        return await reader.read()
+    finally:
+        writer.close()
+
+
+async def test_an_upgrade_to_a_websocket_is_not_taken_up(scripted_stack: Stack) -> None:
+    wishes = {"Upgrade": "websocket", "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA==", "Sec-WebSocket-Version": "13"}
+    async with request(scripted_stack.port, "GET", "/sign-in", wishes) as answer:
+        assert answer.status == 200
+
+
+def test_a_taken_port_is_told_in_one_line(scripted_stack: Stack) -> None:
     with socket.create_server(("127.0.0.1", 0)) as holder:
         port = holder.getsockname()[1]
-        ran = serve("--port", str(port))
+        ran = serve(scripted_stack, "--port", str(port))
 
     assert ran.returncode == 1
     assert (
@@ -81,8 +122,8 @@ def test_a_taken_port_is_told_in_one_line() -> None:
     )
 
 
-def test_a_host_that_is_not_ours_is_told_in_one_line() -> None:
-    ran = serve("--host", "192.0.2.1", "--port", "1")
+def test_a_host_that_is_not_ours_is_told_in_one_line(scripted_stack: Stack) -> None:
+    ran = serve(scripted_stack, "--host", "192.0.2.1", "--port", "1")
 
     assert ran.returncode == 1
     assert ran.stderr.count("\n") == 1
@@ -94,7 +135,7 @@ def test_a_unix_socket_in_use_is_not_taken_over_and_a_left_over_one_is(scripted_
     with socket.socket(socket.AF_UNIX) as holder:
         holder.bind(str(path))
         holder.listen()
-        ran = serve("--uds", str(path))
+        ran = serve(scripted_stack, "--uds", str(path))
         assert (ran.returncode, ran.stderr) == (1, f"cannot listen on {path}: another process does\n")
 
     with web_beside(scripted_stack, tmp_path, "--uds", str(path)):
@@ -104,11 +145,10 @@ def test_a_unix_socket_in_use_is_not_taken_over_and_a_left_over_one_is(scripted_
             time.sleep(0.1)
 
 
-def serve(*options: str) -> subprocess.CompletedProcess[str]:
-    """Run the web process until it exits."""
+def serve(stack: Stack, *options: str) -> subprocess.CompletedProcess[str]:
+    """Run one more web process of the stack's until it exits."""
     command = [sys.executable, "-m", "chatsite.serve", *options]
-    environ = os.environ | {"SECRET_KEY": "x" * 60, "DEBUG": "0"}
-    return subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, cwd=ROOT, env=stack.environ, capture_output=True, text=True, timeout=60, check=False)
 
 
 def answers_on(path: Path) -> bool:
@@ -120,3 +160,19 @@ def answers_on(path: Path) -> bool:
             return False
         client.sendall(b"GET /admin/login/ HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         return client.recv(1024).startswith(b"HTTP/1.1 200 ")
+
+
+async def test_styles_and_scripts_may_be_kept_for_good_since_their_names_change_with_them(
+    scripted_stack: Stack,
+) -> None:
+    async with request(scripted_stack.port, "GET", "/sign-in") as answer:
+        (style, *_) = re.findall(r'href="(/static/[^"]+\.css)"', (await answer.body()).decode())
+    manifest = json.loads((Path(scripted_stack.environ["STATIC_ROOT"]) / "staticfiles.json").read_text())["paths"]
+    for path in (style, f"/static/{manifest['chat/page.js']}"):
+        async with request(scripted_stack.port, "GET", path) as answer:
+            assert answer.status == 200, path
+            assert "immutable" in answer.headers["cache-control"]
+            text = (await answer.body()).decode()
+    imported = re.findall(r'from "\./(\w+)\.([0-9a-f]{12})\.js"', text)
+    assert {"conversation", "sidebar"} <= {name for name, _ in imported}
+    assert len(imported) == text.count("import {")

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 import uvicorn
@@ -14,7 +14,7 @@ from django.db.models.functions import Now
 from redis.asyncio import Redis
 
 from chat.endings import ended
-from chat.models import Role, Run, Status
+from chat.models import Checkpoint, Role, Run, Status
 from chat.streaming import rows
 from chatsite.asgi import Application
 from chatsite.serve import Server, listen
@@ -48,6 +48,8 @@ class Telling:
     seq: int = 0
     text: str = ""
     ids: list[EntryId] = field(default_factory=list)
+    resumed_at: dict[str, int] = field(default_factory=dict)
+    saved: int = 0
 
     @property
     def path(self) -> str:
@@ -58,7 +60,7 @@ class Telling:
         """A worker claims the run."""
         self.attempt, self.seq = attempt, 0
         await rows.ask(lambda: self.update(status=Status.STREAMING, attempt=attempt, lease_until=Now(), worker="w"))
-        await self.add(EntryId.fence(attempt), Started(attempt, "m", len(self.text)))
+        await self.add(EntryId.fence(attempt), Started(attempt, "m"))
 
     async def say(self, text: str) -> None:
         """A delta."""
@@ -67,10 +69,25 @@ class Telling:
         self.text += text
 
     async def reset(self, offset: int) -> None:
-        """A reset."""
+        """A reset, and the row's note of it."""
         self.seq += 1
         self.text = self.text[:offset]
+        self.resumed_at[str(self.attempt)] = offset
+        await rows.ask(lambda: self.update(resumed_at=self.resumed_at))
         await self.add(EntryId(self.attempt, self.seq), Reset(offset))
+
+    async def take_over(self, offset: int) -> None:
+        """Another worker claims the run and goes on from `offset`."""
+        await self.start(self.attempt + 1)
+        await self.reset(offset)
+
+    async def put_by(self) -> None:
+        """A checkpoint of the text that has none."""
+        piece = Checkpoint(
+            run=self.run, attempt=self.attempt, offset=self.saved, text=self.text[self.saved :], token_ids=[1]
+        )
+        await rows.ask(piece.save)
+        self.saved = len(self.text)
 
     async def commit(self, status: Status = Status.DONE) -> None:
         """The row's end, with its message, and no entry yet."""
@@ -101,6 +118,20 @@ class Telling:
         """The stream expires."""
         await self.redis.delete(run_key(self.run.pk))
 
+    async def trim(self) -> None:
+        """Only the newest entry stays."""
+        await self.redis.xtrim(run_key(self.run.pk), minid=str(self.ids[-1]), approximate=False)
+
+    async def lose_last(self, count: int) -> None:
+        """Redis is back without the last entries."""
+        key = run_key(self.run.pk)
+        kept = cast(list[tuple[bytes, Any]], await self.redis.xrange(key))[:-count]
+        async with self.redis.pipeline(transaction=True) as pipe:
+            pipe.delete(key)
+            for entry_id, stored in kept:
+                pipe.xadd(key, stored, id=entry_id)
+            await pipe.execute()
+
 
 @dataclass
 class Web:
@@ -114,6 +145,12 @@ class Web:
     def api(self) -> Api:
         """Alice's view of it."""
         return Api(self.port, self.key)
+
+    @property
+    def readers(self) -> int:
+        """How many readers its hub has."""
+        assert self.application._streams
+        return sum(len(followed.readers) for followed in self.application._streams.hub._followed.values())
 
 
 class QuietServer(Server):

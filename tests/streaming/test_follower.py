@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from typing import cast
+from collections.abc import Mapping, Sequence
 from uuid import UUID, uuid4
 
 import pytest
 from redis.asyncio import Redis
 
 from chat.streaming.follower import Follower
-from chat.streaming.hub import Arrived, Hub, Live, Moved
+from chat.streaming.hub import Arrived, Hub, Live, Moved, Wait
 from chat.streaming.place import Place
 from inference.streams import Delta, Ended, Entry, EntryId, Started
 from tests.sse_client import EventParser, Reading
-from tests.streaming.telling import add
+from tests.streaming.telling import TEXT, Telling, add
 
 ENTRIES = (
     Entry(EntryId.fence(1), Started(1, "m")),
@@ -39,7 +38,7 @@ class Reader:
         self.reading = Reading()
         self._parser = EventParser()
         follower = Follower(redis, hub, positions, live, Place())
-        self._told = cast(AsyncGenerator[bytes, None], follower.events(backlog, is_live=True))
+        self._told = follower.events(backlog, is_live=True)
 
     async def names(self, until: str) -> list[str]:
         """Names of the events up to the first called `until`."""
@@ -52,9 +51,9 @@ class Reader:
         return names
 
 
-async def positions(waiting: Sequence[Live]) -> Mapping[UUID, int | None]:
-    """The place of a run that waits: the third."""
-    return {live.run_id: 3 for live in waiting}
+async def positions(waiting: Sequence[Live]) -> Mapping[UUID, Wait]:
+    """The place of a run that waits: the third, of which nothing was measured."""
+    return {live.run_id: Wait(3) for live in waiting}
 
 
 async def store(redis: Redis, live: Live, entries: Sequence[Entry]) -> None:
@@ -100,24 +99,39 @@ async def test_a_gap_is_bridged_from_the_stream_at_once(hub: Hub, redis: Redis) 
     assert reader.reading.text == "abcdef"
 
 
-async def test_a_place_is_told_when_it_changes_and_not_otherwise(hub: Hub, redis: Redis) -> None:
+async def test_nothing_is_told_behind_an_end_that_only_postgres_knew(hub: Hub, redis: Redis, telling: Telling) -> None:
+    await telling.start()
+    await telling.say(TEXT)
+    await telling.flush()
+    await telling.end()
+    live = Live(telling.run.pk, "m", "free")
+    # Another reader has seen the end, so that this one reads again, and finds the text gone.
+    await hub.join(live, EntryId.terminal(1))
+
+    reader = Reader(redis, hub, live)
+
+    assert await reader.names("done") == ["delta", "done"]
+    assert reader.reading.text == TEXT
+
+
+async def test_a_place_and_an_estimate_are_told_when_they_change_and_not_otherwise(hub: Hub, redis: Redis) -> None:
     live = a_run()
     reader = Reader(redis, hub, live)
     assert await reader.names("queued") == ["queued"]
 
-    for position in (3, 2, 2, None):
-        hub.tell(live.run_id, Moved(position))
+    for wait in (Wait(3), Wait(3, 9), Wait(2, 9), Wait(2, 9), Wait(2, 5), Wait()):
+        hub.tell(live.run_id, Moved(wait))
     hub.tell(live.run_id, Arrived(ENTRIES))
-    hub.tell(live.run_id, Moved(9))
+    hub.tell(live.run_id, Moved(Wait(9)))
 
-    assert await reader.names("done") == ["queued", "queued", "started", "delta", "delta", "delta", "done"]
-    waited = [event.data["position"] for event in reader.reading.events if event.name == "queued"]
-    assert waited == [3, 2, None]
+    assert await reader.names("done") == [*4 * ["queued"], "started", "delta", "delta", "delta", "done"]
+    waits = [event.data for event in reader.reading.events if event.name == "queued"]
+    assert [(wait["position"], wait["eta_s"]) for wait in waits] == [(3, None), (3, 9), (2, 9), (2, 5), (None, None)]
 
 
 async def test_a_reader_that_leaves_is_forgotten_at_once(hub: Hub, redis: Redis) -> None:
     follower = Follower(redis, hub, positions, a_run(), Place())
-    told = cast(AsyncGenerator[bytes, None], follower.events((), is_live=True))
+    told = follower.events((), is_live=True)
     await anext(told)
     assert hub._followed
 

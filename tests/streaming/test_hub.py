@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from typing import NoReturn
 from urllib.parse import urlsplit
 from uuid import UUID, uuid4
@@ -14,9 +14,12 @@ from django.conf import settings
 from redis.asyncio import Redis
 
 from chat.streaming import hub as hub_module
+from chat.streaming import inbox
 from chat.streaming.connect import streams_client
-from chat.streaming.hub import Arrived, Dropped, Hub, Live, Moved, RowEnded, Subscription
+from chat.streaming.hub import Arrived, Hub, Live, Moved, PutBy, RowEnded, Subscription, Wait
+from chat.streaming.inbox import Dropped
 from chat.streaming.watch import Watch
+from chat.streaming.written import Written
 from inference.streams import Delta, EntryId, run_key
 from tests.streaming.telling import add, until
 
@@ -127,7 +130,7 @@ async def test_an_outage_ends_where_it_began(redis: Redis) -> None:
 async def test_a_slow_reader_is_dropped_and_the_others_are_not(
     hub: Hub, redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hub_module, "INBOX_NOTES", 3)
+    monkeypatch.setattr(inbox, "NOTES", 3)
     run = live()
     slow, quick = await hub.join(run, None), await hub.join(run, None)
 
@@ -211,21 +214,55 @@ async def test_the_watch_tells_of_ended_rows_and_of_places_in_the_room(
     waiting_reader = await hub.join(waiting, None)
     calls = 0
 
-    async def positions(runs: object) -> dict[UUID, int | None]:
+    async def positions(runs: object) -> dict[UUID, Wait]:
         assert runs == [waiting]
         nonlocal calls
         calls += 1
         if calls == 1:
             raise ConnectionError  # a watch that dies leaves readers waiting for ever
-        return {waiting.run_id: 7}
+        return {waiting.run_id: Wait(7, 30)}
 
     async def ended_among(run_ids: object) -> list[UUID]:
         return [over.run_id]
 
-    watching = asyncio.create_task(Watch(hub, positions, ended_among).run())
+    watching = asyncio.create_task(Watch(hub, positions, ended_among, written_of_none).run())
     assert await asyncio.wait_for(over_reader.next(), 5) == RowEnded()
-    assert await asyncio.wait_for(waiting_reader.next(), 5) == Moved(7)
+    assert await asyncio.wait_for(waiting_reader.next(), 5) == Moved(Wait(7, 30))
     watching.cancel()
+
+
+async def written_of_none(run_ids: object) -> dict[UUID, Written]:
+    raise AssertionError(run_ids)
+
+
+async def test_the_watch_asks_once_for_all_lost_readers_and_only_for_them(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("chat.streaming.watch.LOST_INTERVAL_S", 0.05)
+    runs = [live(), live(), live()]
+    readers = [await hub.join(run, EntryId(1, 1)) for run in (*runs, runs[0])]
+    for reader in (readers[0], readers[1], readers[3]):
+        reader.is_lost = True
+    so_far = Written(1, "abc", {})
+    asked: list[object] = []
+
+    async def written_of(run_ids: Collection[UUID]) -> dict[UUID, Written]:
+        asked.append(list(run_ids))
+        if len(asked) == 1:
+            raise ConnectionError
+        return dict.fromkeys(run_ids, so_far)
+
+    async def nothing(_: object) -> dict[UUID, Wait]:
+        return {}
+
+    async def nobody(_: object) -> list[UUID]:
+        return []
+
+    watching = asyncio.create_task(Watch(hub, nothing, nobody, written_of).run())
+    for reader in (readers[0], readers[1], readers[3]):
+        assert await asyncio.wait_for(reader.next(), 5) == PutBy(so_far)
+    watching.cancel()
+    assert asked == [[runs[0].run_id, runs[1].run_id]] * 2
 
 
 class Wire:

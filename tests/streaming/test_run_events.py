@@ -10,10 +10,13 @@ from uuid import uuid4
 
 import pytest
 from django.conf import LazySettings
+from redis import Redis
+from uuid6 import uuid7
 
 from chat.models import Run, Status
 from chat.streaming import rows
 from inference.streams import TERMINAL_SEQ, Delta, EntryId, Reset
+from scheduler.room import Room, drain_key
 from tests.sse_client import EventParser, Reading, request
 from tests.streaming.telling import TEXT, Telling, Web, until
 
@@ -121,8 +124,18 @@ async def test_a_last_id_for_a_live_run_is_answered_400(web: Web, telling: Telli
 async def test_an_id_that_a_live_run_has_not_reached_is_answered_400(web: Web, telling: Telling) -> None:
     await telling.start()
 
-    async with web.api.stream(telling.path, "1-500-3") as answer:
+    async with web.api.stream(telling.path, "1-5000-3") as answer:
         assert (answer.status, (await answer.json())["code"]) == (400, "bad_event_id")
+
+
+async def test_an_id_of_a_longer_run_brings_the_whole_text(web: Web, telling: Telling) -> None:
+    """Such an id cannot be told from this run's own; who holds other text is told to drop it."""
+    await tell_all(telling)
+
+    reading = await read_to_end(web, telling, f"1-{len(PIECES)}-9999", "x" * 9999)
+
+    assert [event.name for event in reading.events] == ["reset", "delta", "done"]
+    assert reading.text == TEXT
 
 
 async def test_without_a_credential_it_is_401(web: Web, telling: Telling) -> None:
@@ -263,6 +276,23 @@ async def test_a_waiting_run_says_where_it_stands_and_then_starts(web: Web, tell
     assert reading.text == TEXT
 
 
+async def test_a_run_in_its_room_is_told_its_place_and_for_how_long(web: Web, telling: Telling, broker: Redis) -> None:
+    run = telling.run
+    key = drain_key(run.model_id)
+    broker.hset(key, mapping={"runs": 12, "busy_ms": 60_000, "squares": 12 * 10_000 * 5_000})  # one in five seconds
+    Room(broker, run.model_id, run.tier_id).release(0, [uuid7(), run.pk])
+    reading = Reading()
+    task = asyncio.create_task(web.api.read(telling.path, reading))
+    await until(lambda: reading.events)
+    place = Room(broker, run.model_id, run.tier_id).position(run.pk)
+    await tell_all(telling)
+
+    await asyncio.wait_for(task, 10)
+
+    assert place
+    assert reading.events[0].data == {"position": place, "eta_s": 5 * place, "tier": "free"}
+
+
 async def test_a_run_cancelled_while_it_waited_ends_for_its_reader(web: Web, telling: Telling) -> None:
     reading = Reading()
     task = asyncio.create_task(web.api.read(telling.path, reading))
@@ -298,7 +328,10 @@ async def test_a_silent_stream_is_kept_alive(web: Web, telling: Telling, setting
                     break
 
 
-async def test_every_reader_of_a_run_gets_all_of_it(web: Web, new_telling: Callable[[], Telling]) -> None:
+async def test_every_reader_of_a_run_gets_all_of_it(
+    web: Web, new_telling: Callable[[], Telling], settings: LazySettings
+) -> None:
+    settings.STREAMS_PER_USER = 40
     tellings = await asyncio.gather(*(rows.ask(new_telling) for _ in range(5)))
     readings = [(telling, Reading()) for telling in tellings for _ in range(8)]
     readers = [asyncio.create_task(web.api.read(telling.path, reading)) for telling, reading in readings]

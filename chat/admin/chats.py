@@ -1,0 +1,82 @@
+"""Chats, their messages and runs."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from django.contrib import admin
+from django.db.models import QuerySet
+from django.http import HttpRequest
+
+from chat import audit, cancelling, problems, services
+from chat.models import Chat, Message, Run, User
+from scheduler.admin import PartAdmin, ReadOnlyAdmin
+
+
+@admin.register(Chat)
+class ChatAdmin(ReadOnlyAdmin):
+    """Whose chats there are; their titles tell what they are about, so lists go by id."""
+
+    list_display = ("id", "owner", "created_at", "updated_at")
+    list_select_related = ("owner",)
+    search_fields = ("id", "owner__username")
+    ordering = ("-updated_at",)
+
+    def delete_model(self, _request: HttpRequest, chat: Chat) -> None:
+        """As its owner would: what is live in it stops."""
+        with suppress(problems.NotFound):
+            services.delete(chat.owner, chat)
+
+    def delete_queryset(self, request: HttpRequest, chats: QuerySet[Chat]) -> None:
+        """Likewise, one after the other."""
+        for chat in chats:
+            self.delete_model(request, chat)
+
+
+@admin.register(Message)
+class MessageAdmin(PartAdmin):
+    """Content is on a message's own page only."""
+
+    list_display = ("id", "chat_id", "position", "role", "token_count", "created_at")
+    list_filter = ("role",)
+    search_fields = ("id", "chat__id")
+    ordering = ("-id",)
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Message]:
+        """Lists do not even read it."""
+        return super().get_queryset(request).defer("content")
+
+
+@admin.register(Run)
+class RunAdmin(PartAdmin):
+    """Where each run stands, and how it went. Deleted by itself it would be charged to nobody, and in no ledger."""
+
+    list_display = (
+        *("id", "owner", "kind", "model", "tier", "status", "attempt"),
+        *("input_tokens", "cached_tokens", "output_tokens", "charged_tokens", "error_code"),
+        *("created_at", "released_at", "started_at", "first_token_at", "finished_at"),
+    )
+    list_filter = ("status", "tier", "model", "kind")
+    list_select_related = ("chat__owner", "model", "tier")
+    search_fields = ("id", "chat__id", "chat__owner__username")
+    ordering = ("-id",)
+    raw_id_fields = ("chat", "prompt", "answer")
+    actions = ("cancel",)
+
+    @admin.action(description="Cancel the selected runs", permissions=["cancel"])
+    def cancel(self, request: HttpRequest, runs: QuerySet[Run]) -> None:
+        """Stop those that are live."""
+        asked = list(Run.objects.live().filter(pk__in=runs))
+        for run in asked:
+            audit.cancel_asked(run)
+            cancelling.cancel(run)
+        self.message_user(request, f"{len(asked)} told to stop.")
+
+    def has_cancel_permission(self, request: HttpRequest) -> bool:
+        """Who may delete runs with their chat may stop them."""
+        return request.user.has_perm("chat.delete_run")
+
+    @admin.display(ordering="chat__owner__username")
+    def owner(self, run: Run) -> User:
+        """Whose it is."""
+        return run.chat.owner

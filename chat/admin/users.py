@@ -1,0 +1,73 @@
+"""Users with their limits and today's use, and their keys."""
+
+from __future__ import annotations
+
+from math import ceil
+from typing import Any
+
+from django.contrib import admin
+from django.contrib.auth.admin import UserAdmin
+from django.db import transaction
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.utils import timezone
+
+from chat import accounting
+from chat.models import ApiKey, User
+from scheduler.admin import OverrideInline, ReadOnlyAdmin, TodaysUse
+
+MINUTE_S, HOUR_S = 60, 3600
+
+
+@admin.register(User)
+class TieredUserAdmin(UserAdmin):  # type: ignore[type-arg]  # takes one in the stubs only
+    """Django's own, with the tier, the user's override of it, and today's use."""
+
+    list_display = ("username", "email", "tier", "is_active", "is_staff", "date_joined")
+    list_filter = ("tier", "is_active", "is_staff", "is_superuser")
+    list_select_related = ("tier",)
+    fieldsets = ((None, {"fields": ("username", "password", "tier", "budget")}), *(UserAdmin.fieldsets or ())[1:])
+    readonly_fields = ("budget",)
+    add_fieldsets = ((None, {"fields": ("username", "tier", "usable_password", "password1", "password2")}),)
+    inlines = (OverrideInline, TodaysUse)
+
+    def get_inlines(self, _request: HttpRequest, user: User | None) -> tuple[type[Any], ...]:
+        """Of a user who is there."""
+        return self.inlines if user else ()
+
+    @admin.display
+    def budget(self, user: User) -> str:
+        """What is left of it now; full while its Redis is away, since then nothing is counted."""
+        limits = user.limits
+        level = accounting.buckets().level(user.pk, limits)
+        left = f"{level.tokens:,} of {limits.budget_tokens:,} tokens"
+        return f"{left}; full in {_duration(level.full_in_s)} if nothing more is asked" if level.full_in_s else left
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 2 * MINUTE_S:
+        return f"{ceil(seconds)} s"
+    if seconds < 2 * HOUR_S:
+        return f"{ceil(seconds / MINUTE_S)} min"
+    return f"{seconds / HOUR_S:,.1f} h"
+
+
+@admin.register(ApiKey)
+class ApiKeyAdmin(ReadOnlyAdmin):
+    """Keys can be revoked here and nothing else: a secret is shown once, where `manage.py apikey` makes it."""
+
+    list_display = ("shown", "name", "user", "created_at", "expires_at", "revoked_at")
+    list_select_related = ("user",)
+    search_fields = ("shown", "name", "user__username")
+    fields = ("shown", "name", "user", "created_at", "expires_at", "revoked_at")
+    actions = ("revoke",)
+
+    @admin.action(description="Revoke the selected keys", permissions=["delete"])
+    @transaction.atomic
+    def revoke(self, request: HttpRequest, keys: QuerySet[ApiKey]) -> None:
+        """From now on they open nothing."""
+        usable = list(keys.filter(revoked_at=None).select_for_update(of=("self",)))
+        for key in usable:  # one by one: an UPDATE of many is not audited
+            key.revoked_at = timezone.now()
+            key.save(update_fields=["revoked_at"])
+        self.message_user(request, f"{len(usable)} revoked.")

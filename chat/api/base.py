@@ -1,0 +1,36 @@
+"""What every view of the JSON API is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.conf import settings
+from django.core.exceptions import RequestDataTooBig
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
+from django.utils.cache import add_never_cache_headers
+from rest_framework.views import APIView
+
+from chat.connections import given_back
+
+
+class View(APIView):
+    """DRF's, which holds a database connection only while it runs, and whose answers no cache keeps."""
+
+    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        """As DRF does. Raises `RequestDataTooBig`."""
+        with given_back():
+            _measure(request)
+            response = super().dispatch(request, *args, **kwargs)
+        add_never_cache_headers(response)
+        return response
+
+
+def _measure(request: HttpRequest) -> None:
+    """Read a body that comes in chunks, without a length: DRF takes it for none, and Django sets it no limit."""
+    if request.headers.get("Transfer-Encoding") and "CONTENT_LENGTH" not in request.META:
+        body = request.read(settings.DATA_UPLOAD_MAX_MEMORY_SIZE + 1)
+        if len(body) > settings.DATA_UPLOAD_MAX_MEMORY_SIZE:
+            raise RequestDataTooBig
+        request._body = body  # where Django keeps what was read
+        request.META["CONTENT_LENGTH"] = str(len(body))

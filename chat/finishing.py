@@ -1,0 +1,68 @@
+"""The end of a run: its message, its counts, its place in the ledger and its status, all or nothing."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from django.db import transaction
+from django.db.models.functions import Now
+
+from chat import accounting
+from chat.models import Chat, Message, Outcome, Role, Run, Status
+from inference.tokens import Tokenizer, TokensError
+
+
+def finish_run(run: Run, attempt: int, outcome: Outcome, text: str, answer_id: UUID) -> bool:
+    """End a run with its message, all or nothing; False when another attempt has it, or it was deleted.
+
+    Safe to repeat with the same `answer_id`. Brings `run` in step with its row.
+    """
+    message_id = answer_id if text or outcome.status is Status.DONE else None
+    # Before the transaction: the first load of a tokenizer takes long, and the chat is locked in there.
+    token_count = _token_count(run, text, outcome) if message_id else 0
+    with transaction.atomic():
+        # The chat first, as whoever asks in it does: the other way round the two could wait for each other.
+        Chat.objects.filter(pk=run.chat_id).update(updated_at=Now())
+        ours = run.finish(attempt, outcome, message_id)
+        if not ours:
+            transaction.set_rollback(True)
+        else:
+            if message_id is not None:
+                _store_answer(run, message_id, text, token_count)
+            accounting.enter([run.pk])
+    if not (ours or _has_ended_so(run, attempt, outcome, message_id)):
+        return False
+    _mirror(run, outcome, message_id)
+    return True
+
+
+def _store_answer(run: Run, message_id: UUID, text: str, token_count: int) -> None:
+    """The answer takes its place behind the question, and that of the answer which an earlier run left there."""
+    place = {"chat_id": run.chat_id, "position": run.prompt.position + 1}
+    Message.objects.standing().filter(**place).update(replaced_at=Now())
+    Message.objects.create(**place, id=message_id, role=Role.ASSISTANT, content=text, token_count=token_count)
+
+
+def _token_count(run: Run, text: str, outcome: Outcome) -> int:
+    try:
+        return Tokenizer.load(run.model.source).count(text)
+    except TokensError:
+        # The model's files were moved, or are not on this machine: a run must end all the same.
+        return outcome.output_tokens
+
+
+def _has_ended_so(run: Run, attempt: int, outcome: Outcome, message_id: UUID | None) -> bool:
+    """An earlier call did it, and its reply was lost."""
+    return Run.objects.filter(pk=run.pk, attempt=attempt, status=outcome.status, answer=message_id).exists()
+
+
+def _mirror(run: Run, outcome: Outcome, message_id: UUID | None) -> None:
+    run.answer_id = message_id
+    run.status = outcome.status
+    run.finish_reason = outcome.finish_reason
+    run.input_tokens = outcome.input_tokens
+    run.cached_tokens = outcome.cached_tokens
+    run.output_tokens = outcome.output_tokens
+    run.charged_tokens = outcome.charged_tokens
+    run.error_code = outcome.error_code
+    run.error_detail = outcome.error_detail

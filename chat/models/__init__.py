@@ -1,0 +1,48 @@
+"""Rows that users own."""
+
+from chat.models.chats import Chat, ChatQuerySet, Message, MessageQuerySet, Role
+from chat.models.checkpoints import Checkpoint
+from chat.models.idempotency import IdempotencyKey, KeyLost
+from chat.models.runs import (
+    CANCELLED,
+    LIVE,
+    TERMINAL,
+    TRANSITIONS,
+    Claim,
+    DeletedRun,
+    Holder,
+    Outcome,
+    Run,
+    RunQuerySet,
+    RunTaken,
+    Status,
+)
+from chat.models.users import DEFAULT_TIER, ApiKey, ApiKeyQuerySet, User, digest
+
+__all__ = [
+    "CANCELLED",
+    "DEFAULT_TIER",
+    "LIVE",
+    "TERMINAL",
+    "TRANSITIONS",
+    "ApiKey",
+    "ApiKeyQuerySet",
+    "Chat",
+    "ChatQuerySet",
+    "Checkpoint",
+    "Claim",
+    "DeletedRun",
+    "Holder",
+    "IdempotencyKey",
+    "KeyLost",
+    "Message",
+    "MessageQuerySet",
+    "Outcome",
+    "Role",
+    "Run",
+    "RunQuerySet",
+    "RunTaken",
+    "Status",
+    "User",
+    "digest",
+]

@@ -1,0 +1,363 @@
+"""Runs, and their transitions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Self
+from uuid import UUID
+
+from django.conf import settings
+from django.db import connection, models
+from django.db.models import F, Func, Q, Value
+from django.db.models.functions import Coalesce, Now
+from uuid6 import uuid7
+
+from inference.streams import ENDED_TTL_S
+from scheduler.models import Model, Tier
+
+if TYPE_CHECKING:
+    from chat.models.chats import Message
+    from chat.models.users import User
+
+
+class Status(models.TextChoices):
+    """Where a run stands. The last three are terminal and never left: a trigger refuses what TRANSITIONS lacks."""
+
+    QUEUED = "queued", "Queued"
+    STREAMING = "streaming", "Streaming"
+    DONE = "done", "Done"
+    CANCELLED = "cancelled", "Cancelled"
+    FAILED = "failed", "Failed"
+
+    @property
+    def is_terminal(self) -> bool:
+        return not TRANSITIONS[self]
+
+
+TRANSITIONS: dict[Status, frozenset[Status]] = {
+    Status.QUEUED: frozenset({Status.STREAMING, Status.CANCELLED, Status.FAILED}),
+    # To itself: the next attempt takes over a run whose worker went silent.
+    Status.STREAMING: frozenset({Status.STREAMING, Status.DONE, Status.CANCELLED, Status.FAILED}),
+    Status.DONE: frozenset(),
+    Status.CANCELLED: frozenset(),
+    Status.FAILED: frozenset(),
+}
+CANCELLED = "cancelled"  # the finish reason of a run that was
+LIVE = tuple(status for status in Status if not status.is_terminal)
+TERMINAL = tuple(status for status in Status if status.is_terminal)
+
+
+class RunTaken(Exception):
+    """Another worker holds the run, it has ended, or it is deleted: acknowledge the message and drop it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Proof that attempt `attempt` of a run is ours, until somebody claims the next."""
+
+    run_id: UUID
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """The worker that holds a run, and whether it has gone silent: its lease has run out."""
+
+    worker: str
+    is_silent: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a run ended: its counts, and the reason.
+
+    The first token's time is given as its age: ages need no clock that agrees with the database's. What an earlier
+    attempt's renewal stored of it stays.
+    """
+
+    status: Status
+    finish_reason: str = ""
+    input_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+    charged_tokens: int = 0
+    error_code: str = ""
+    error_detail: str = ""
+    first_token_age: timedelta | None = None
+
+    def columns(self) -> dict[str, Any]:
+        """The row's columns that the outcome sets."""
+        first_token = {}
+        if self.first_token_age is not None:
+            first_token["first_token_at"] = Coalesce("first_token_at", Now() - self.first_token_age)
+        return {
+            **first_token,
+            "status": self.status,
+            "finish_reason": self.finish_reason,
+            "input_tokens": self.input_tokens,
+            "cached_tokens": self.cached_tokens,
+            "output_tokens": self.output_tokens,
+            "charged_tokens": self.charged_tokens,
+            "error_code": self.error_code,
+            "error_detail": self.error_detail,
+            "finished_at": Now(),
+            "lease_until": None,
+        }
+
+
+QUEUE_LOCK = 0x71756575  # any number that nobody else uses beside one of their own in this database
+# A run that met so many deaths may be to blame for them, or a neighbour on the engine of one that is.
+SUSPECT_FROM = 2
+
+
+class RunQuerySet(models.QuerySet["Run"]):
+    # One statement: precondition, fencing token and lease together, all by the database's clock. Suspects may be had
+    # each at a time of its own, within three leases, so that they do not die together again.
+    CLAIM = """
+        UPDATE chat_run
+           SET status = 'streaming', attempt = attempt + 1, worker = %(worker)s,
+               lease_until = statement_timestamp() + %(lease)s,
+               started_at = coalesce(started_at, statement_timestamp())
+         WHERE id = %(run_id)s
+           AND (status = 'queued'
+                OR (status = 'streaming' AND lease_until < statement_timestamp()
+                    AND (%(is_last)s
+                         OR attempt - hand_backs < %(suspect_from)s
+                         OR (attempt - hand_backs < %(max_attempts)s
+                             AND lease_until < statement_timestamp() - %(lease)s * 3
+                                 * ((hashtextextended(id::text, attempt) & 1023) + 1) / 1024))))
+     RETURNING attempt
+    """
+    # One statement, as the claim: two attempts must not write over each other's entries.
+    RESUME = """
+        UPDATE chat_run SET resumed_at = resumed_at || jsonb_build_object(%(attempt)s::text, %(offset)s::integer)
+         WHERE id = %(run_id)s AND attempt = %(attempt)s AND status = 'streaming'
+    """
+    REQUEST_CANCEL = """
+        UPDATE chat_run SET cancel_requested_at = coalesce(cancel_requested_at, statement_timestamp())
+         WHERE id = %(run_id)s AND status = 'streaming'
+     RETURNING worker, lease_until < statement_timestamp()
+    """
+
+    def visible_to(self, user: User) -> Self:
+        """Runs of the user's own chats."""
+        return self.filter(chat__owner=user)
+
+    def by_message(self, messages: Iterable[Message]) -> dict[UUID, Run]:
+        """By message id: the run that made it, or the latest that answers it."""
+        ids = [message.pk for message in messages]
+        found: dict[UUID, Run] = {}
+        for run in self.filter(Q(prompt__in=ids) | Q(answer__in=ids), kind=Run.Kind.REPLY).order_by("id"):
+            found |= {message_id: run for message_id in (run.prompt_id, run.answer_id) if message_id}
+        return found
+
+    def live(self) -> Self:
+        """Runs that have not ended."""
+        return self.filter(status__in=LIVE)
+
+    def with_stream(self) -> Self:
+        """Ended runs whose stream may still be there."""
+        return self.filter(finished_at__gt=Now() - timedelta(seconds=ENDED_TTL_S))
+
+    def claim(self, run_id: UUID, worker: str, lease: timedelta, *, is_last: bool = False) -> Claim:
+        """Take a queued run, or one whose worker went silent. Raises `RunTaken` when another was first.
+
+        One that too many workers died with is only there to be ended, by a claim that is its last, and one that several
+        died with is not to be had before its time.
+        """
+        limits = {"is_last": is_last, "max_attempts": settings.MAX_ATTEMPTS, "suspect_from": SUSPECT_FROM}
+        values: dict[str, Any] = {"run_id": run_id, "worker": worker, "lease": lease, **limits}
+        with connection.cursor() as cursor:
+            cursor.execute(self.CLAIM, values)
+            row = cursor.fetchone()
+        if row is None:
+            raise RunTaken(run_id)
+        return Claim(run_id, attempt=row[0])
+
+    def claimed(self, claim: Claim) -> Run:
+        """The run with what an attempt needs to know of it. Raises `RunTaken` when it was deleted meanwhile."""
+        run = self.select_related("model", "prompt", "chat").filter(pk=claim.run_id).first()
+        if run is None:
+            raise RunTaken(claim.run_id)
+        return run
+
+    def resume(self, claim: Claim, offset: int) -> bool:
+        """Note where an attempt goes on: what readers hold beyond `offset` is void. False when it is no longer ours."""
+        values: dict[str, Any] = {"run_id": claim.run_id, "attempt": claim.attempt, "offset": offset}
+        with connection.cursor() as cursor:
+            cursor.execute(self.RESUME, values)
+            return bool(cursor.rowcount)
+
+    def hold_queue(self, model: Model) -> None:
+        """Until the transaction ends, be the only one to decide whether another run may wait for the model."""
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", [QUEUE_LOCK, model.pk])
+
+    def overdue(self) -> Self:
+        """Runs that have waited for a worker for longer than their tier has it."""
+        deadline = F("tier__queue_deadline_s") * Value(timedelta(seconds=1), models.DurationField())
+        return self.filter(status=Status.QUEUED, created_at__lt=Now() - deadline)
+
+    def expire_queued(self, run_id: UUID, code: str, detail: str) -> bool:
+        """End a run that no worker has taken as failed; False when one has, or when it is over."""
+        failed = {"status": Status.FAILED, "finish_reason": "error", "error_code": code, "error_detail": detail}
+        return bool(self.filter(pk=run_id, status=Status.QUEUED).update(**failed, finished_at=Now()))
+
+    def abandoned(self) -> Self:
+        """Streaming runs whose worker has gone silent.
+
+        None in the first `LEASE_S` seconds of a database: leases that ran out while it was away are renewed then.
+        """
+        up_since = Func(function="pg_postmaster_start_time", output_field=models.DateTimeField())
+        is_long_up = {"up_since__lt": Now() - timedelta(seconds=settings.LEASE_S)}
+        return self.alias(up_since=up_since).filter(**is_long_up, status=Status.STREAMING, lease_until__lt=Now())
+
+    def ended_between(self, since: datetime, until: datetime) -> Self:
+        """Runs that ended then."""
+        return self.filter(status__in=TERMINAL, finished_at__range=(since, until))
+
+    def cancel_queued(self, run_id: UUID) -> bool:
+        """End a run that no worker has taken; False when one has, or when it is over."""
+        queued = self.filter(pk=run_id, status=Status.QUEUED)
+        ends = {"status": Status.CANCELLED, "finish_reason": CANCELLED, "finished_at": Now()}
+        return bool(queued.update(**ends, cancel_requested_at=Now()))
+
+    def request_cancel(self, run_id: UUID) -> Holder | None:
+        """Leave word that a streaming run shall stop: whoever claims it from now on sees it. None when it streams not.
+
+        Whoever holds it learns of it when it renews its lease, if nobody tells it before.
+        """
+        with connection.cursor() as cursor:
+            cursor.execute(self.REQUEST_CANCEL, {"run_id": run_id})
+            row = cursor.fetchone()
+        return Holder(*row) if row else None
+
+
+class Run(models.Model):
+    """The producing of one assistant message, over as many attempts as it takes."""
+
+    class Kind(models.TextChoices):
+        """What is produced."""
+
+        REPLY = "reply", "Reply"
+        TITLE = "title", "Title"
+        SUMMARY = "summary", "Summary"
+
+    Status = Status
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    chat = models.ForeignKey("chat.Chat", on_delete=models.CASCADE, related_name="runs", db_index=False)
+    prompt = models.ForeignKey(
+        "chat.Message", on_delete=models.CASCADE, related_name="runs", help_text="The message it answers."
+    )
+    answer = models.OneToOneField(
+        "chat.Message",
+        on_delete=models.CASCADE,
+        related_name="run",
+        null=True,
+        blank=True,
+        help_text="The message it produced; unique, so that a run cannot end with two.",
+    )
+    kind = models.CharField(max_length=16, choices=Kind.choices, default=Kind.REPLY)
+    model = models.ForeignKey(Model, on_delete=models.PROTECT, related_name="+", db_index=False)
+    tier = models.ForeignKey(
+        Tier, on_delete=models.PROTECT, related_name="+", db_index=False, help_text="The user's at submission."
+    )
+    status = models.CharField(max_length=16, choices=Status.choices, default=Status.QUEUED)
+    attempt = models.PositiveIntegerField(default=0, help_text="Claims so far; the fencing token.")
+    # Defaults of the database too: while a release is rolled out, the one before still inserts rows.
+    hand_backs = models.PositiveIntegerField(
+        default=0, db_default=0, help_text="Attempts that ended for no fault of anybody's."
+    )
+    resumed_at = models.JSONField(
+        default=dict,
+        db_default=Value({}, models.JSONField()),
+        blank=True,
+        help_text="By attempt, from the second on: the offset from which it went on.",
+    )
+    worker = models.CharField(max_length=128, blank=True)
+    lease_until = models.DateTimeField(null=True, blank=True)
+    cancel_requested_at = models.DateTimeField(null=True, blank=True)
+    max_output_tokens = models.PositiveIntegerField()
+    input_tokens = models.PositiveIntegerField(help_text="Exact, from submission on.")
+    cached_tokens = models.PositiveIntegerField(default=0)
+    output_tokens = models.PositiveIntegerField(default=0)
+    charged_tokens = models.PositiveIntegerField(
+        default=0, db_default=0, help_text="What its end took from the user's budget."
+    )
+    finish_reason = models.CharField(max_length=16, blank=True)
+    error_code = models.CharField(max_length=64, blank=True)
+    error_detail = models.CharField(max_length=500, blank=True)
+    created_at = models.DateTimeField(db_default=Now(), editable=False)
+    released_at = models.DateTimeField(null=True, blank=True, help_text="When its room let it go to a queue.")
+    started_at = models.DateTimeField(null=True, blank=True, help_text="When a worker first claimed it.")
+    first_token_at = models.DateTimeField(null=True, blank=True)
+    finished_at = models.DateTimeField(null=True, blank=True)
+
+    objects = RunQuerySet.as_manager()
+
+    class Meta:
+        ordering = ("-id",)
+        constraints = (
+            models.UniqueConstraint(
+                fields=("chat",), condition=Q(kind="reply", status__in=LIVE), name="one_live_reply_a_chat"
+            ),
+            models.CheckConstraint(condition=Q(status__in=Status.values), name="run_status_known"),
+            models.CheckConstraint(
+                condition=Q(status__in=TERMINAL, finished_at__isnull=False)
+                | Q(status__in=LIVE, finished_at__isnull=True, answer__isnull=True),
+                name="run_finished_when_terminal",
+            ),
+            models.CheckConstraint(
+                condition=Q(status=Status.STREAMING, lease_until__isnull=False, attempt__gte=1)
+                | (~Q(status=Status.STREAMING) & Q(lease_until__isnull=True)),
+                name="run_leased_while_streaming",
+            ),
+            models.CheckConstraint(
+                condition=~Q(status=Status.QUEUED) | Q(attempt=0, started_at__isnull=True), name="run_queued_untouched"
+            ),
+            models.CheckConstraint(
+                condition=~Q(status=Status.DONE) | Q(answer__isnull=False), name="run_done_has_answer"
+            ),
+        )
+        indexes = (
+            models.Index(fields=("chat", "-id"), name="run_by_chat"),
+            models.Index(fields=("status", "lease_until"), condition=Q(status__in=LIVE), name="run_live"),
+            models.Index(fields=("finished_at",), condition=Q(status__in=TERMINAL), name="run_by_end"),
+            models.Index(fields=("model", "tier"), condition=Q(status=Status.QUEUED), name="run_waiting"),
+        )
+
+    def __str__(self) -> str:
+        return str(self.id)
+
+    @property
+    def resumptions(self) -> dict[int, int]:
+        """`resumed_at` by number: JSON's keys are strings."""
+        return {int(attempt): offset for attempt, offset in self.resumed_at.items()}
+
+    def finish(self, attempt: int, outcome: Outcome, answer_id: UUID | None) -> bool:
+        """End attempt `attempt`; False means that it is no longer ours to end.
+
+        The answer may be inserted after this, in the same transaction: its foreign key is checked at commit.
+        """
+        ours = Run.objects.filter(pk=self.pk, attempt=attempt, status=Status.STREAMING)
+        return bool(ours.update(answer_id=answer_id, **outcome.columns()))
+
+
+class DeletedRun(models.Model):
+    """What a run of a deleted chat is charged: its reservation outlives its row by a moment.
+
+    Swept away once no reservation can be left.
+    """
+
+    id = models.UUIDField(primary_key=True, editable=False)
+    charged_tokens = models.PositiveIntegerField()
+    deleted_at = models.DateTimeField(db_default=Now(), editable=False)
+
+    class Meta:
+        indexes = (models.Index(fields=("deleted_at",), name="deleted_run_by_age"),)
+
+    def __str__(self) -> str:
+        return str(self.id)

@@ -1,0 +1,104 @@
+"""The pages: a list of chats beside one of them. Scripts fetch the same pages again and take over what is new."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+from urllib.parse import urlencode
+from uuid import UUID
+
+from django.contrib.auth.decorators import login_required
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, render
+from django.urls import reverse
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_safe
+
+from chat import problems
+from chat.api import paging
+from chat.connections import given_back
+from chat.models import Chat, User
+from chat.turns import CUT_OFF, STOPPED, Tail, tail, turns
+from chat.usage import Budget, Day, own_limits_until
+from scheduler.models import Model
+
+CHATS_A_PAGE = 30
+MESSAGES_A_PAGE = 50
+
+View = Callable[..., HttpResponse]
+
+
+def page(view: View) -> View:
+    """A page for signed-in people; no cache keeps it, since the next person at that browser is somebody else."""
+    return never_cache(given_back()(login_required(require_safe(view))))
+
+
+@page
+def home(request: HttpRequest) -> HttpResponse:
+    """`/`: a new chat. `?cursor=` shows older chats in the list."""
+    shown = {**_frame(request, request.GET.get("cursor")), **_models(request, Tail(None)), "tail": Tail(None)}
+    return render(request, "chat/page.html", shown)
+
+
+@page
+def conversation(request: HttpRequest, chat_id: UUID) -> HttpResponse:
+    """`/chats/{id}`: one chat, its newest messages or, by `?cursor=`, those before. 404 for somebody else's."""
+    chat = get_object_or_404(Chat.objects.visible_to(_user(request)).with_opening(), pk=chat_id)
+    shown = {**_frame(request), **_transcript(chat, request.GET.get("cursor")), "chat": chat}
+    return render(request, "chat/page.html", {**shown, **_models(request, shown["tail"])})
+
+
+@page
+def usage(request: HttpRequest) -> HttpResponse:
+    """`/usage`: what is left of the budget, and what today's answers took of it."""
+    user = _user(request)
+    shown = {"limits": user.limits, "own_limits_until": own_limits_until(user)}
+    return render(request, "chat/usage.html", {**shown, "budget": Budget.of(user), "today": Day.today(user)})
+
+
+def _frame(request: HttpRequest, cursor: str | None = None) -> dict[str, Any]:
+    """What stands around a chat: the list of chats, and whose it is."""
+    mine = Chat.objects.visible_to(_user(request)).with_live_run().worth_listing()
+    try:
+        chats, older = paging.chats_behind(mine, cursor, CHATS_A_PAGE)
+    except problems.CursorInvalid as error:
+        raise Http404 from error
+    return {
+        "chats": chats,
+        "is_first_page": not cursor,
+        "older_chats": _behind(reverse("home"), older),
+        "stopped": STOPPED,
+        "cut_off": CUT_OFF,
+    }
+
+
+def _transcript(chat: Chat, cursor: str | None) -> dict[str, Any]:
+    # The run first: one that ends between the two queries is still followed, and its answer found to be there.
+    stands = tail(chat)
+    try:
+        messages, earlier = paging.messages_before(chat, cursor, MESSAGES_A_PAGE)
+    except problems.CursorInvalid as error:
+        raise Http404 from error
+    address = reverse("conversation", args=[chat.pk])
+    return {
+        "tail": stands,
+        "turns": turns(messages, to_the_end=not cursor),
+        "is_newest": not cursor,
+        "earlier": _behind(address, earlier),
+    }
+
+
+def _models(request: HttpRequest, stands: Tail) -> dict[str, Any]:
+    """The models to pick from; the chat's last one is picked already."""
+    usable = list(Model.objects.usable_by(_user(request).tier.slug).order_by("-is_default", "name"))
+    last = stands.run.model_id if stands.run else None
+    picked = next((model.slug for model in usable if model.slug == last), None)
+    return {"models": usable, "picked": picked or next((model.slug for model in usable), None)}
+
+
+def _behind(address: str, cursor: str | None) -> str | None:
+    return f"{address}?{urlencode({'cursor': cursor})}" if cursor else None
+
+
+def _user(request: HttpRequest) -> User:
+    return cast(User, request.user)

@@ -1,0 +1,125 @@
+"""Runs on their way to a worker: the rows say who waits, the broker is told."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable
+from functools import lru_cache
+from itertools import groupby
+from math import ceil
+from operator import attrgetter
+from uuid import UUID
+
+from django.conf import settings
+from django.db.models.functions import Now
+from kombu.exceptions import KombuError
+from redis.exceptions import RedisError
+
+from chat.models import Run, Status
+from scheduler.admission import Waiting
+from scheduler.dispatch import Dispatcher, broker_client
+from scheduler.dispensable import shared
+from scheduler.estimates import Estimates
+from scheduler.models import Model, Tier
+
+logger = logging.getLogger(__name__)
+
+
+def admit(run: Run) -> None:
+    """Let a queued run into its room. With the broker away it waits in the database."""
+    try:
+        sent = dispatcher().admit([run.pk], run.model_id, run.tier_id)
+    except (RedisError, KombuError, OSError) as error:
+        # The row stays queued, by which the reaper finds it.
+        logger.warning("dispatch.failed run=%s reason=%s", run.pk, type(error).__name__)
+    else:
+        _mark_released(sent)
+
+
+def withdraw(run: Run) -> None:
+    """Take a run that has ended out of its room or its queue. With the broker away its message finds nothing to do."""
+    try:
+        if dispatcher().remove(run.pk, run.model_id, run.tier_id):
+            release(run.model_id, run.tier_id)
+    except (RedisError, KombuError, OSError) as error:
+        logger.warning("dispatch.not_withdrawn run=%s reason=%s", run.pk, type(error).__name__)
+
+
+def readmit(runs: Iterable[Run]) -> int:
+    """Let runs that no worker has into their rooms again, where neither room nor queue knows of them; says how many.
+
+    Either the broker never heard of such a run or it lost it. One that a worker is just taking may be sent twice, which
+    the claim makes harmless. Releases as well: whoever should have may be dead. Raises `RedisError` or `KombuError`
+    when the broker is away.
+    """
+    found = 0
+    room_of = attrgetter("model_id", "tier_id")
+    for (model, tier), waiting in groupby(sorted(runs, key=room_of), key=room_of):
+        missing = dispatcher().missing([run.pk for run in waiting], model, tier)
+        _mark_released(dispatcher().admit(missing, model, tier))
+        found += len(missing)
+    return found
+
+
+def release(model: str, tier: str, departed: int = 0) -> list[UUID]:
+    """Send the runs that are next, while the queue is shallow; call it when a worker has taken one or ended one.
+
+    `departed` is how many workers have taken and nobody has told of yet. Raises `RedisError` or `KombuError` when the
+    broker is away.
+    """
+    sent = dispatcher().release(model, tier, departed)
+    _mark_released(sent)
+    return sent
+
+
+def release_all() -> None:
+    """`release` for every room in which runs wait; call it when a message led to no run, which might have named one.
+
+    Raises `RedisError` or `KombuError` when the broker is away.
+    """
+    waiting = Run.objects.filter(status=Status.QUEUED, released_at=None).order_by()
+    for model, tier in waiting.values_list("model", "tier").distinct():
+        release(model, tier)
+
+
+def retry_after_s(waiting: Waiting, model: Model, tier: Tier) -> int:
+    """Seconds until another run of the tier may wait, by how fast the queues have drained; else a guess.
+
+    At most the deadline of those who wait: by then they have left, though no worker takes any. One round trip, and at
+    most one query.
+    """
+    drain = Estimates(shared(settings.BROKER_URL)).drain(model.pk)
+    # So many are to leave before there is one: of the tier, and of all tiers.
+    of_tier, of_model = 1 - waiting.places_in_tier(tier), 1 - waiting.places_at_model(model, tier)
+    wait_s = drain.retry_after_s(max(drain.ahead(tier.pk, of_tier) if of_tier > 0 else 0, of_model - 1))
+    who_wait = Tier.objects.all() if of_model > 0 else [tier]
+    return min(wait_s, max(each.queue_deadline_s for each in who_wait))
+
+
+def lateness_s(waiting: Waiting, model: Model, tier: Tier) -> int:
+    """By how many whole seconds another run of the tier would miss its deadline; 0 also while the wait is unknown.
+
+    One round trip, and none while nobody waits.
+    """
+    if not waiting.of_model:
+        return 0
+    drain = Estimates(shared(settings.BROKER_URL)).drain(model.pk)
+    wait_s = drain.wait_s(drain.ahead(tier.pk, waiting.of_tier + 1))
+    return 0 if wait_s is None else max(0, ceil(wait_s - tier.queue_deadline_s))
+
+
+def dispatcher() -> Dispatcher:
+    """This process's dispatcher for the broker of the settings."""
+    return _dispatcher(settings.BROKER_URL, settings.DISPATCH_LOOKAHEAD)
+
+
+@lru_cache
+def _dispatcher(broker_url: str, lookahead: int) -> Dispatcher:
+    from chatsite.celery import app
+
+    return Dispatcher(broker_client(broker_url), app, lookahead)
+
+
+def _mark_released(run_ids: Collection[UUID]) -> None:
+    if run_ids:
+        Run.objects.filter(pk__in=run_ids, released_at=None).update(released_at=Now())

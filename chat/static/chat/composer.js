@@ -1,0 +1,135 @@
+// Where a person writes. What was written stays theirs until the server has taken it.
+
+import { Refusal } from "./api.js";
+
+const ROWS_MAX = 10;
+
+export class Composer {
+  #form = document.querySelector("#composer");
+  #content = document.querySelector("#content");
+  #model = document.querySelector("#model");
+  #send = document.querySelector("#send");
+  #stop = document.querySelector("#stop");
+  #refusal = document.querySelector("#refusal");
+  #draft;
+  #acts;
+  #isLive = false;
+  #isRetired = false;
+
+  /** `send(content, model)` and `stop()` are called for what they say; both may throw `Refusal`. */
+  constructor(draft, acts) {
+    this.#draft = draft;
+    this.#acts = acts;
+    this.#form.addEventListener("submit", (event) => {
+      event.preventDefault();
+      this.#submit();
+    });
+    this.#content.addEventListener("keydown", (event) => this.#press(event));
+    this.#content.addEventListener("input", () => this.#keep());
+    this.#stop.addEventListener("click", () => this.#halt());
+    this.#write(this.#content.value || draft.text);
+    this.#send.disabled = !this.#model; // the page comes with it disabled: before now it would send nothing
+    this.focus();
+  }
+
+  /** Whether there is an answer to be stopped. */
+  set live(isLive) {
+    this.#isLive = isLive;
+    this.#send.hidden = isLive;
+    this.#stop.hidden = !isLive;
+    this.#stop.disabled = false;
+    this.#stop.textContent = "Stop";
+    if (!isLive) this.refuse("");
+  }
+
+  /** Be ready for the next words; on a phone it would call the keyboard. */
+  focus() {
+    if (matchMedia("(hover: hover)").matches) this.#content.focus();
+  }
+
+  /** Say why something was not done; nothing for a reason takes the last one away. */
+  refuse(reason) {
+    this.#refusal.textContent = reason;
+    this.#refusal.hidden = !reason;
+  }
+
+  /** Send a question: it comes back to be written where it is refused. */
+  async send(content, model) {
+    this.refuse("");
+    this.#send.disabled = true;
+    this.focus();
+    const isTaken = await this.#trying(() => this.#acts.send(content, model));
+    if (!isTaken) this.#write([content, this.#content.value].filter(Boolean).join("\n"));
+    this.#send.disabled = this.#isRetired;
+  }
+
+  /** What was refused for want of an answer has arrived after all. */
+  arrived(content) {
+    if (this.#content.value === content) this.#write("");
+    this.refuse("");
+  }
+
+  /** Stop, as the button does; returns whether there was something to stop. */
+  interrupt() {
+    const canStop = this.#isLive && !this.#stop.disabled;
+    if (canStop) this.#halt();
+    return canStop;
+  }
+
+  /** Nothing can be sent from here any more; what was written can still be copied. */
+  retire() {
+    this.#isRetired = true;
+    this.#send.disabled = true;
+    this.#stop.hidden = true;
+    this.#send.hidden = false;
+  }
+
+  #submit() {
+    const content = this.#content.value;
+    if (this.#send.disabled || !content.trim()) return;
+    if (this.#isLive) return this.refuse(new Refusal("chat_busy").message);
+    this.send(content, this.#model.value);
+    this.#write(""); // it is on the page by now, and kept as a question
+  }
+
+  async #halt() {
+    this.#stop.disabled = true;
+    this.#stop.textContent = "Stopping…";
+    this.focus();
+    const isTaken = await this.#trying(this.#acts.stop);
+    if (!isTaken && !this.#isRetired) this.live = this.#isLive;
+  }
+
+  async #trying(act) {
+    try {
+      await act();
+      return true;
+    } catch (error) {
+      if (!(error instanceof Refusal)) throw error;
+      this.refuse(error.message);
+      return false;
+    }
+  }
+
+  #press(event) {
+    // Enter that ends a word in an input method sends nothing; Safari tells by the key code only.
+    if (event.key !== "Enter" || event.shiftKey || event.isComposing || event.keyCode === 229) return;
+    event.preventDefault();
+    this.#form.requestSubmit();
+  }
+
+  #write(text) {
+    this.#content.value = text;
+    this.#keep();
+  }
+
+  #keep() {
+    this.#draft.text = this.#content.value;
+    this.#fit();
+  }
+
+  #fit() {
+    if (CSS.supports("field-sizing", "content")) return;
+    this.#content.rows = Math.min(ROWS_MAX, this.#content.value.split("\n").length);
+  }
+}

@@ -1,0 +1,20 @@
+// Puts the page's parts together: one chat, the list beside it, one connection for both.
+
+import { Conversation } from "./conversation.js";
+import { Drawer } from "./drawer.js";
+import { forgetDrafts } from "./draft.js";
+import { onEscape } from "./escape.js";
+import { Sidebar } from "./sidebar.js";
+
+const isAnOlderPage = !document.querySelector("#composer"); // read only; the links on it lead back
+const conversation = isAnOlderPage ? null : new Conversation();
+const drawer = new Drawer();
+const sidebar = new Sidebar({
+  renamed: () => conversation?.sync(),
+  deleted: (chatId) => {
+    if (chatId === document.querySelector("#main").dataset.chatId) location.assign("/");
+  },
+});
+onEscape([() => sidebar.closeMenu(), () => drawer.close(), () => conversation?.interrupt() ?? false]);
+document.querySelector("#sign-out").addEventListener("submit", forgetDrafts);
+conversation?.open(sidebar);

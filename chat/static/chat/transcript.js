@@ -1,0 +1,144 @@
+// The messages on the page. What people and models wrote is put there as text, never as markup.
+
+import { Answer } from "./answer.js";
+import { Scroll } from "./scroll.js";
+import { visit } from "./visit.js";
+
+const NAMES = { user: "You", assistant: "Palaver" };
+
+export class Transcript {
+  #turns = document.querySelector("#turns");
+  #template = document.querySelector("#turn-template");
+  #welcome = document.querySelector("#welcome");
+  #live = null;
+  #pending = null;
+
+  constructor() {
+    this.scroll = new Scroll(document.querySelector("#scroll"), document.querySelector("#jump"));
+    document.querySelector("#transcript").addEventListener("click", (event) => this.#openEarlier(event));
+  }
+
+  /** The newest question that the server has: its id and text, or undefined. */
+  get question() {
+    const turn = [...this.#turns.querySelectorAll(".turn.user:not(.pending)")].at(-1);
+    return turn && { id: turn.dataset.messageId, text: turn.querySelector(".text").textContent };
+  }
+
+  /** Show a question that is on its way to the server. */
+  propose(content) {
+    this.#pending = this.#new("user", "");
+    this.#pending.classList.add("pending");
+    this.#pending.querySelector(".text").textContent = content;
+    this.scroll.attach();
+  }
+
+  /** The question was taken, as the message of that id. */
+  settle(messageId) {
+    if (!this.#pending || this.#find(messageId)) return this.withdraw();
+    this.#pending.classList.remove("pending");
+    this.#pending.dataset.messageId = messageId;
+    this.#pending = null;
+  }
+
+  /** The question is not on its way any more. */
+  withdraw() {
+    this.#pending?.remove();
+    this.#pending = null;
+    this.#greet();
+  }
+
+  /** Room for an answer that begins now; an older answer to the same question is hidden meanwhile. */
+  begin() {
+    const older = [...this.#turns.children].reverse();
+    for (const turn of older.slice(0, older.findIndex((each) => each.matches(".user")))) {
+      turn.classList.add("superseded");
+    }
+    const turn = this.#new("assistant", "");
+    turn.classList.add("live");
+    this.#live = turn;
+    this.scroll.keep();
+    return new Answer(turn, () => this.scroll.keep());
+  }
+
+  /** The live answer is over: it stays as the message of that id, or goes, where it left none. */
+  end(messageId) {
+    if (messageId) this.#find(messageId)?.remove();
+    for (const turn of this.#turns.querySelectorAll(".superseded")) {
+      if (messageId) turn.remove();
+      else turn.classList.remove("superseded");
+    }
+    this.#live.classList.remove("live");
+    this.#live.dataset.messageId = messageId ?? "";
+    if (!messageId) this.#live.remove();
+    this.#live = null;
+    this.scroll.keep();
+  }
+
+  /** Say something below the last message that the server has. */
+  annotate(text) {
+    const note = [...this.#turns.querySelectorAll(".turn:not(.pending)")].at(-1)?.querySelector(".note");
+    if (!note || !text) return;
+    note.textContent = text;
+    note.hidden = false;
+  }
+
+  /** Show what a fetched page shows; what is there already, and earlier messages, are left alone. */
+  adopt(page) {
+    const fresh = [...page.querySelectorAll("#turns > .turn")].map((turn) => this.#twin(turn) ?? turn);
+    const shown = [...this.#turns.children].filter((turn) => turn !== this.#pending);
+    const begins = shown.findIndex((turn) => turn.dataset.messageId === fresh[0]?.dataset.messageId);
+    const wanted = [...shown.slice(0, Math.max(0, begins)), ...fresh];
+    if (begins < 0) this.#adoptEarlier(page);
+    if (wanted.length !== shown.length || wanted.some((turn, place) => turn !== shown[place])) {
+      this.#turns.replaceChildren(...wanted, ...(this.#pending ? [this.#pending] : []));
+    }
+    this.#greet();
+    this.scroll.keep();
+  }
+
+  #new(role, messageId) {
+    const turn = this.#template.content.firstElementChild.cloneNode(true);
+    turn.className = `turn ${role}`;
+    turn.dataset.messageId = messageId;
+    turn.querySelector("h2").textContent = NAMES[role];
+    this.#turns.append(turn);
+    this.#greet();
+    return turn;
+  }
+
+  #greet() {
+    this.#welcome.hidden = this.#turns.children.length > 0;
+  }
+
+  #find(messageId) {
+    return this.#turns.querySelector(`[data-message-id="${CSS.escape(messageId)}"]`);
+  }
+
+  /** The same message, as it is on this page: kept, so that a selection in it is. */
+  #twin(turn) {
+    const here = this.#find(turn.dataset.messageId);
+    const same = (part) => here?.querySelector(part).textContent === turn.querySelector(part).textContent;
+    return same(".text") && same(".note") ? here : null;
+  }
+
+  async #openEarlier(event) {
+    const link = event.target.closest("#earlier");
+    if (!link) return;
+    event.preventDefault();
+    const { document: page } = await visit(link.href);
+    if (!page) return;
+    const earlier = [...page.querySelectorAll("#turns > .turn")];
+    this.scroll.hold(() => {
+      this.#turns.prepend(...earlier);
+      this.#adoptEarlier(page);
+    });
+    earlier[0].tabIndex = -1;
+    earlier[0].focus({ preventScroll: true });
+  }
+
+  #adoptEarlier(page) {
+    document.querySelector("#earlier")?.remove();
+    const earlier = page.querySelector("#earlier");
+    if (earlier) this.#turns.before(earlier);
+  }
+}

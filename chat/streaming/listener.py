@@ -1,0 +1,72 @@
+"""One reader's way through a feed, alone or with a run's events."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+from django.conf import settings
+
+from chat.feed import SignedOut
+from chat.streaming import frames
+from chat.streaming.feeds import Note, SessionEnded, Told
+from chat.streaming.inbox import Dropped, Inbox
+
+# Unlike a comment it reaches a page's script, which can tell by it that a connection has died without a word.
+BEAT = frames.unnumbered("hb", {})
+SIGNED_OUT = frames.unnumbered(SignedOut.name, {})
+
+
+async def listen(inbox: Inbox[Note], session: str) -> AsyncGenerator[bytes, None]:
+    """SSE bytes of a feed until its session or its time is over; then its reader's credential is looked at again."""
+    yield frames.HEARTBEAT  # some proxies hold the response's head back until there is a body
+    ends_at = time.monotonic() + settings.FEED_S
+    while (left_s := ends_at - time.monotonic()) > 0:
+        match await _next(inbox, min(left_s, settings.HEARTBEAT_S)):
+            case None:
+                yield BEAT
+            case Told(frame):
+                yield frame
+            case SessionEnded(ended):
+                if ended == session:
+                    yield SIGNED_OUT
+                    return
+            case Dropped():
+                return
+
+
+async def _next(inbox: Inbox[Note], patience_s: float) -> Note | Dropped | None:
+    try:
+        async with asyncio.timeout(patience_s):
+            return await inbox.next()
+    except TimeoutError:
+        return None
+
+
+async def merged(feed: AsyncGenerator[bytes, None], run: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+    """What both say, as it comes, until the feed ends; the run may end before."""
+    async with aclosing(feed), aclosing(run):
+        waiting = {_coming(source): source for source in (feed, run)}
+        try:
+            while True:
+                done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                for coming in done:
+                    source = waiting.pop(coming)
+                    if (told := coming.result()) is not None:
+                        waiting[_coming(source)] = source
+                        yield told
+                    elif source is feed:
+                        return
+        finally:
+            for coming in waiting:
+                coming.cancel()
+            await asyncio.gather(*waiting, return_exceptions=True)
+
+
+def _coming(source: AsyncGenerator[bytes, None]) -> asyncio.Task[bytes | None]:
+    async def next_or_none() -> bytes | None:
+        return await anext(source, None)
+
+    return asyncio.create_task(next_or_none())

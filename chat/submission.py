@@ -1,0 +1,107 @@
+"""A run on its way into the rows, through every gate that may refuse it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from django.db import transaction
+from django.db.models.functions import Now
+from uuid6 import uuid7
+
+from chat import accounting, announcements, problems, queueing
+from chat.accounting import Take
+from chat.models import Chat, IdempotencyKey, Message, Run, User
+from chat.standing import Standing
+from scheduler.admission import CROWD
+from scheduler.errors import QueueFull
+from scheduler.models import Model
+from scheduler.prices import cost
+
+
+class HistoryMoved(Exception):
+    """An answer landed in the chat while its history was being tokenised."""
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """A run of `question` that is counted but not yet stored, nor is its question unless it is asked again."""
+
+    user: User
+    chat: Chat
+    model: Model
+    question: Message
+    input_tokens: int
+    max_output_tokens: int
+    is_retry: bool = False
+    key: IdempotencyKey | None = None
+
+    def store(self) -> Run:
+        """Reserve its cost and queue it, all or nothing.
+
+        Raises `ChatBusy`, `TooManyRuns`, `QueueFull`, `BudgetExhausted`, `NotFound`, `HistoryMoved`, `NotLatest`,
+        `KeyLost`.
+        """
+        run = self._run()
+        with accounting.holding(self.user, run.pk, self.user.limits) as take, transaction.atomic():
+            self.user.lock()
+            standing = Standing.of(self.user, self.chat, self.model)
+            standing.check(self.user.limits)
+            _check_queue(self.user, self.model, standing)
+            self._check_place_in_chat(standing)
+            self._insert(run, take, standing)
+            # Robust: the run is stored, and whatever fails here is no reason to tell the user otherwise.
+            # Said, then done: the other way round pages might hear of its start first.
+            transaction.on_commit(lambda: announcements.queued(run), robust=True)
+            transaction.on_commit(lambda: queueing.admit(run), robust=True)
+        return run
+
+    def _run(self) -> Run:
+        return Run(
+            pk=uuid7(),
+            chat=self.chat,
+            prompt=self.question,
+            model=self.model,
+            tier=self.user.tier,
+            input_tokens=self.input_tokens,
+            max_output_tokens=self.max_output_tokens,
+        )
+
+    def _check_place_in_chat(self, standing: Standing) -> None:
+        if self.is_retry:
+            check_latest(self.question, standing)
+        elif standing.last_position != self.question.position - 1:
+            raise HistoryMoved
+
+    def _insert(self, run: Run, take: Take, standing: Standing) -> None:
+        # What is reserved within the transaction has a row soon or never: the database ends those that are idle.
+        take(cost(self.input_tokens, self.max_output_tokens))
+        if not self.is_retry:
+            self.question.save(force_insert=True)
+        Chat.objects.filter(pk=self.chat.pk).update(updated_at=Now())
+        if self.key:
+            self.key.settle(run.pk)
+        if standing.waiting.places(self.model, self.user.tier) <= CROWD:
+            # Last before the run itself: others who want the same place wait for our commit.
+            Run.objects.hold_queue(self.model)
+            _check_queue(self.user, self.model, Standing.of(self.user, self.chat, self.model))
+        run.save(force_insert=True)
+
+
+def check_standing(user: User, model: Model, standing: Standing) -> None:
+    """Whether asking makes sense, before it costs anything. Raises `ChatBusy`, `TooManyRuns`, `QueueFull`."""
+    standing.check(user.limits)
+    _check_queue(user, model, standing)
+    # Told now, and not when its deadline has passed.
+    if late_s := queueing.lateness_s(standing.waiting, model, user.tier):
+        raise QueueFull(min(late_s, user.tier.queue_deadline_s))
+
+
+def check_latest(question: Message, standing: Standing) -> None:
+    """Raises `NotLatest`."""
+    if standing.last_question != question.position:
+        raise problems.NotLatest
+
+
+def _check_queue(user: User, model: Model, standing: Standing) -> None:
+    if standing.waiting.places(model, user.tier) < 1:
+        raise QueueFull(queueing.retry_after_s(standing.waiting, model, user.tier))

@@ -1,0 +1,81 @@
+"""What a page says of a chat's messages beside their text: how the runs behind them ended, and what can be done."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from uuid import UUID
+
+from chat.endings import FINAL_CODES
+from chat.models import Chat, Message, Role, Run, Status
+
+STOPPED = "Stopped."
+CUT_OFF = "Cut off: this is the longest answer allowed here."
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A message, and what is to be said below it; nothing below the chat's last, whose run has a `Tail`."""
+
+    message: Message
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """How the chat's latest run stands: the only one that can be stopped or tried again."""
+
+    run: Run | None
+
+    @property
+    def live_run_id(self) -> UUID | None:
+        """The run to follow."""
+        return self.run.pk if self.run and not Status(self.run.status).is_terminal else None
+
+    @property
+    def note(self) -> str:
+        """How it ended, where there is something to say of it."""
+        return note(self.run) if self.run else ""
+
+    @property
+    def is_retryable(self) -> bool:
+        """Whether another try makes sense."""
+        return self.run is not None and self.live_run_id is None and self.run.error_code not in FINAL_CODES
+
+
+def tail(chat: Chat) -> Tail:
+    """How the chat's latest run stands."""
+    return Tail(chat.runs.filter(kind=Run.Kind.REPLY).order_by("-id").first())
+
+
+def turns(messages: Sequence[Message], *, to_the_end: bool) -> list[Turn]:
+    """The messages with their notes; `to_the_end` where the last of them is the chat's."""
+    runs = Run.objects.by_message(messages)
+    found = [
+        Turn(message, _note_between(message, following, runs))
+        for message, following in zip_longest(messages, messages[1:])
+    ]
+    if to_the_end and found:
+        found[-1] = Turn(found[-1].message)
+    return found
+
+
+def note(run: Run) -> str:
+    """How a run ended, in a sentence; empty for one that went well."""
+    match Status(run.status):
+        case Status.FAILED:
+            return run.error_detail
+        case Status.CANCELLED:
+            return STOPPED
+        case Status.DONE if run.finish_reason == "length":
+            return CUT_OFF
+        case _:
+            return ""
+
+
+def _note_between(message: Message, following: Message | None, runs: dict[UUID, Run]) -> str:
+    """A question speaks of its run only where no answer does."""
+    is_answered = message.role == Role.USER and (following is None or following.role == Role.ASSISTANT)
+    run = None if is_answered else runs.get(message.pk)
+    return note(run) if run else ""

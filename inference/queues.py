@@ -1,0 +1,73 @@
+"""Which queues a worker pulls from: its model's, and those that come to be while it runs."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from celery import bootsteps
+
+from inference.host import NotServed
+
+logger = logging.getLogger(__name__)
+
+READ_S = 2.0
+PULL_S = 1.0
+
+
+class QueueNames:
+    """The model's queues as its host names them, read again every `READ_S`. Read by another thread."""
+
+    def __init__(self, names: Sequence[str], read: Callable[[], Sequence[str]]) -> None:
+        self.now = tuple(names)
+        self._read = read
+        self._is_known = True
+
+    @asynccontextmanager
+    async def following(self) -> AsyncIterator[None]:
+        """Read them in a task beside, and in a thread: the host may have to wait for a database."""
+        task = asyncio.create_task(self._follow_for_ever(), name="queues")
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.wait({task})
+
+    async def _follow_for_ever(self) -> None:
+        while True:
+            try:
+                self.now = tuple(await asyncio.to_thread(self._read))
+                self._is_known = True
+            except NotServed as refused:
+                self._stay(str(refused))
+            except Exception:
+                logger.exception("queues.not_read")
+            await asyncio.sleep(READ_S)
+
+    def _stay(self, reason: str) -> None:
+        """With those that are known, while the model is inactive or the database away; said once."""
+        if self._is_known:
+            logger.warning("queues.not_read reason=%s", reason)
+        self._is_known = False
+
+
+class PullFromNewQueues(bootsteps.StartStopStep):
+    """Celery's consumer pulls from queues as they are named; it never stops, since something may wait in an old one.
+
+    What was added survives a reconnect: the app keeps the names, from which the next consumer is made.
+    """
+
+    requires = ("celery.worker.consumer.tasks:Tasks",)
+
+    def register_with_event_loop(self, consumer: Any, hub: Any) -> None:
+        """Look every `PULL_S`; called again after each reconnect, which empties the hub."""
+        hub.call_repeatedly(PULL_S, self._pull, consumer)
+
+    def _pull(self, consumer: Any) -> None:
+        for name in consumer.controller.queue_names.now:
+            if not consumer.task_consumer.consuming_from(name):
+                consumer.add_task_queue(name)
+                logger.info("queues.pulls queue=%s", name)

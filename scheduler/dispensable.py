@@ -1,0 +1,55 @@
+"""A Redis that may be away: what is asked of it is worth a short wait, and not each time."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from functools import lru_cache
+from typing import TypeVar
+
+from redis import ConnectionPool
+from redis.backoff import NoBackoff
+from redis.exceptions import ConnectionError as ConnectionLost
+from redis.exceptions import RedisError
+from redis.retry import Retry
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+# A Redis this slow is as good as none.
+PATIENCE_S = 0.5
+PAUSE_S = 2.0
+
+
+class DispensableRedis:
+    """Connections for threads, and the memory that they failed of late."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.pool = ConnectionPool.from_url(
+            url,
+            socket_timeout=PATIENCE_S,
+            socket_connect_timeout=PATIENCE_S,
+            # Once and at once, for a connection that the server had closed; never after a wait.
+            retry=Retry(NoBackoff(), 1, supported_errors=(ConnectionLost,)),
+        )
+        self._away_until = 0.0
+
+    def ask(self, question: Callable[[], T], otherwise: T) -> T:
+        """Ask, or say `otherwise` while Redis is away: then one thread in `PAUSE_S` waits, and one line is logged."""
+        if time.monotonic() < self._away_until:
+            return otherwise
+        try:
+            return question()
+        except (RedisError, OSError) as failure:
+            self._away_until = time.monotonic() + PAUSE_S
+            logger.warning("redis.away reason=%s", type(failure).__name__)
+            return otherwise
+
+
+@lru_cache
+def shared(url: str) -> DispensableRedis:
+    """The process's own for this server."""
+    return DispensableRedis(url)

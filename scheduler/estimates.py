@@ -1,0 +1,101 @@
+"""How long runs will wait, from how fast their model's queues have drained while others waited."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Self, cast
+
+from redis import Redis
+
+from scheduler.dispensable import DispensableRedis
+from scheduler.room import drain_key
+
+# Until something was measured: about a batch of a full engine.
+UNMEASURED_RETRY_S = 5
+WAITING = b"waiting:"
+
+# What Redis answers to TIME: seconds and microseconds.
+Clock = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """What left a model's queues within some busy time; nothing was measured while `runs` is 0.
+
+    `squares` are those of the times between one departure and the next, in ms. `overdue_ms` is for how much longer
+    than usual none has left now, though some wait; `waiting` is how many, by tier.
+    """
+
+    runs: float = 0.0
+    busy_ms: float = 0.0
+    squares: float = 0.0
+    overdue_ms: float = 0.0
+    waiting: Mapping[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, stored: Mapping[bytes, bytes], clock: Clock) -> Self:
+        """From the hash that `lua/drain.lua` keeps, and the same server's TIME."""
+        runs, busy_ms, squares, since_ms = (
+            float(stored.get(name, 0)) for name in (b"runs", b"busy_ms", b"squares", b"since")
+        )
+        silence_ms = clock[0] * 1000 + clock[1] / 1000 - since_ms if since_ms else 0.0
+        usual_ms = squares / busy_ms if busy_ms else 0.0
+        waiting = {
+            name.removeprefix(WAITING).decode(): int(count)
+            for name, count in stored.items()
+            if name.startswith(WAITING)
+        }
+        return cls(runs, busy_ms, squares, max(0.0, silence_ms - usual_ms), waiting)
+
+    def wait_s(self, ahead: int) -> float | None:
+        """Seconds until a run leaves that `ahead` others leave before; None while nothing was measured.
+
+        next + ahead * interval + overdue, where interval = busy_ms / runs, and next = squares / (2 * busy_ms) is how
+        long it takes from any moment until a run leaves (the mean residual time of a renewal process): half of the
+        usual silence, squares / busy_ms, in which a moment lies. So with a burst each 5 s it is 2.5 s. Overdue is the
+        present silence beyond the usual: an outage is guessed to last as long again as it has lasted.
+        """
+        if not self.runs:
+            return None
+        next_ms = self.squares / (2 * self.busy_ms)
+        return (next_ms + ahead * self.busy_ms / self.runs + self.overdue_ms) / 1000
+
+    def ahead(self, tier: str, place: int) -> int:
+        """How many runs leave before the one at a place of its tier, counted from 1.
+
+        Those before it, and from each other tier as many as have their turn meanwhile, or as wait there: workers take
+        from the tiers in turn. Who comes later to those tiers may add to them.
+        """
+        others = (count for name, count in self.waiting.items() if name != tier)
+        return place - 1 + sum(min(count, place) for count in others)
+
+    def eta_s(self, tier: str, place: int) -> int | None:
+        """`wait_s` of the run at that place of its tier, in whole seconds, at least 1."""
+        wait_s = self.wait_s(self.ahead(tier, place))
+        return None if wait_s is None else max(1, round(wait_s))
+
+    def retry_after_s(self, ahead: int) -> int:
+        """`wait_s` rounded up, at least 1; a guess while nothing was measured."""
+        wait_s = self.wait_s(ahead)
+        return UNMEASURED_RETRY_S if wait_s is None else max(1, math.ceil(wait_s))
+
+
+class Estimates:
+    """Reads drains from the broker's Redis, in one round trip each. While it is away nothing is known."""
+
+    def __init__(self, redis: DispensableRedis) -> None:
+        self._redis = redis
+        self._client = Redis(connection_pool=redis.pool)
+
+    def drain(self, model: str) -> Drain:
+        """Of a model's queues."""
+        return self._redis.ask(lambda: self._read(model), otherwise=Drain())
+
+    def _read(self, model: str) -> Drain:
+        with self._client.pipeline(transaction=False) as pipe:
+            pipe.hgetall(drain_key(model))
+            pipe.time()
+            stored, clock = pipe.execute()
+        return Drain.read(stored, cast(Clock, clock))

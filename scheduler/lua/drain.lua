@@ -1,0 +1,114 @@
+-- How fast a model's runs leave for its workers while others wait, of all tiers together: slots are what they share.
+-- Stands before the script that calls `note_departures`.
+--
+-- A batch is what leaves within BATCH_MS of its first: a full engine frees many slots at one step, several workers take
+-- from one queue, and an idle engine fills its slots at once. It counts, with the time since the batch before began,
+-- when runs waited all along from that one to this one's end: else free slots had waited for runs, not runs for slots.
+--
+-- The hash:  waiting:<tier>                how many of each tier waited when that was last told
+--            runs, batches, busy_ms, squares   what counted, each decayed by exp(-busy time / TIME_CONSTANT_MS)
+--            at, leaving, leaving_squares  when the latest batch began, and what will count of it
+--            gap_ms       from the batch before to it; 0 when it does not count, or has been counted
+--            unbroken     1 while runs have waited ever since `at`
+--            since        from when runs have waited and none has left; 0 while none waits
+-- Squares are those of the times between one departure and the next, in ms: by them who comes can tell a burst every
+-- few seconds from a steady flow.
+
+-- A batch of a full engine leaves every few seconds: the window must span several, and still follow a worker that came.
+local TIME_CONSTANT_MS = 60000
+-- Longer than an idle engine takes to fill: a claim costs milliseconds, a few at a time.
+local BATCH_MS = 1000
+-- A silence counts as so many usual ones at most: else an outage would outweigh all else for minutes after it.
+local LONGEST = 4
+
+local FIELDS = {
+    'runs', 'batches', 'busy_ms', 'squares', 'at', 'leaving', 'leaving_squares', 'gap_ms', 'unbroken', 'since'
+}
+
+local function now_ms()
+    local time = redis.call('TIME')
+    return time[1] * 1000 + math.floor(time[2] / 1000)
+end
+
+local function read_drain(key)
+    local drain = {}
+    local stored = redis.call('HMGET', key, unpack(FIELDS))
+    for n, field in ipairs(FIELDS) do
+        drain[field] = tonumber(stored[n] or 0)
+    end
+    return drain
+end
+
+local function write_drain(key, drain)
+    local pairs_of = {}
+    for _, field in ipairs(FIELDS) do
+        pairs_of[#pairs_of + 1] = field
+        pairs_of[#pairs_of + 1] = string.format('%.3f', drain[field])
+    end
+    redis.call('HSET', key, unpack(pairs_of))
+end
+
+local function count_batch(drain)
+    local kept = math.exp(-drain.gap_ms / TIME_CONSTANT_MS)
+    -- The batch's runs are taken as spread over its gap, which decays meanwhile: so the ratio stays true for any gap.
+    local share = TIME_CONSTANT_MS * (1 - kept) / drain.gap_ms
+    drain.runs = drain.runs * kept + drain.leaving * share
+    drain.batches = drain.batches * kept + share
+    drain.squares = drain.squares * kept + drain.leaving_squares * share
+    drain.busy_ms = drain.busy_ms * kept + drain.gap_ms * share
+    drain.gap_ms = 0
+end
+
+local function counted_ms(drain, silence_ms)
+    if drain.batches == 0 then
+        return silence_ms
+    end
+    return math.min(silence_ms, LONGEST * drain.busy_ms / drain.batches)
+end
+
+local function without_tier(key, tier)
+    return string.sub(key, 1, -#tier - 1)
+end
+
+-- Counted anew of all tiers, in their rooms and queues: who was last may have been cancelled in a worker's hands, of
+-- which nobody tells. The others' keys are not declared, for which the broker must be one server.
+local function count_waiting(keys, tier)
+    local room, queue = without_tier(keys[1], tier), without_tier(keys[2], tier)
+    redis.call('HSETNX', keys[3], 'waiting:' .. tier, 0)
+    local total = 0
+    for _, field in ipairs(redis.call('HKEYS', keys[3])) do
+        local of = string.match(field, '^waiting:(.*)')
+        if of then
+            local count = redis.call('LLEN', queue .. of) + redis.call('ZCARD', room .. of)
+            redis.call('HSET', keys[3], field, count)
+            total = total + count
+        end
+    end
+    return total
+end
+
+-- `keys` are the tier's room and queue, and the drain.
+local function note_departures(keys, tier, departed)
+    local now, drain, waiting = now_ms(), read_drain(keys[3]), count_waiting(keys, tier)
+    -- Another server's clock may be behind.
+    drain.at, drain.since = math.min(drain.at, now), math.min(drain.since, now)
+    local is_batch_over = now - drain.at >= BATCH_MS
+    if is_batch_over and drain.unbroken == 1 and drain.gap_ms > 0 then
+        count_batch(drain)
+    end
+    if departed > 0 then
+        if is_batch_over then
+            drain.gap_ms = drain.unbroken * counted_ms(drain, now - drain.at)
+            drain.at, drain.leaving, drain.leaving_squares, drain.unbroken = now, 0, 0, 1
+        end
+        drain.leaving = drain.leaving + departed
+        drain.leaving_squares = drain.leaving_squares + counted_ms(drain, now - drain.since) ^ 2
+    end
+    if waiting == 0 then
+        drain.unbroken, drain.since = 0, 0
+    elseif departed > 0 or drain.since == 0 then
+        drain.since = now
+    end
+    write_drain(keys[3], drain)
+end
+

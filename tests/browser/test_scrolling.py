@@ -1,0 +1,94 @@
+"""Who follows the newest text, and who has scrolled away from it."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import Locator, expect
+
+from tests.browser.visitor import DESKTOP, Visitor, scripted
+
+IS_NEAR_END = "([r, px]) => r.scrollHeight - r.scrollTop - r.clientHeight < px"
+LINES = "\n".join(f"line {number}" for number in range(60))
+# Many lines in few tokens: five seconds of them.
+GROWING_LINES = scripted("\n".join(str(number) for number in range(150)))
+
+
+@pytest.fixture
+def region(alice: Visitor) -> Locator:
+    """What scrolls."""
+    return alice.page.get_by_role("region", name="Messages")
+
+
+def expect_near_end(region: Locator, px: int) -> None:
+    """Return once the text ends less than `px` below what is seen: the page follows at its next frame."""
+    region.page.wait_for_function(IS_NEAR_END, arg=[region.element_handle(), px])
+
+
+@pytest.fixture
+def jump(alice: Visitor) -> Locator:
+    return alice.page.get_by_role("button", name="Jump to latest")
+
+
+def test_the_end_is_followed_until_the_reader_scrolls_away(alice: Visitor, region: Locator, jump: Locator) -> None:
+    alice.ask_and_wait(scripted(LINES, tokens_per_step=20), LINES)
+    expect_near_end(region, 80)
+    expect(jump).to_be_hidden()
+
+    region.evaluate("r => { r.scrollTop = 0 }")
+    expect(jump).to_be_visible()
+    alice.another_tab(alice.page.url).ask(scripted("More."))
+
+    expect(alice.answers.last).to_have_text("More.")
+    assert region.evaluate("r => r.scrollTop") == 0
+    jump.click()
+    expect(jump).to_be_hidden()
+    expect_near_end(region, 80)
+
+
+def test_a_small_turn_of_the_wheel_in_mid_answer_is_enough_to_stay_there(
+    alice: Visitor, region: Locator, jump: Locator
+) -> None:
+    alice.ask(GROWING_LINES)
+    expect(alice.answers).to_contain_text("40")
+    region.hover()
+
+    alice.page.mouse.wheel(0, -30)
+
+    expect(jump).to_be_visible()
+    there = region.evaluate("r => r.scrollTop")
+    expect(alice.answers).to_contain_text("70")
+    assert region.evaluate("r => r.scrollTop") == there
+    alice.page.mouse.wheel(0, 100_000)
+    expect(jump).to_be_hidden()
+    expect(alice.answers).to_contain_text("90")
+    expect_near_end(region, 80)
+    alice.stop.click()
+
+
+def test_a_keyboard_that_slides_in_and_a_long_draft_leave_the_reader_at_the_end(
+    alice: Visitor, region: Locator, jump: Locator
+) -> None:
+    alice.ask_and_wait(scripted(LINES, tokens_per_step=20), LINES)
+
+    for height in (400, DESKTOP["height"], 300):
+        alice.page.set_viewport_size({"width": DESKTOP["width"], "height": height})
+        expect(jump).to_be_hidden()
+        expect_near_end(region, 1)
+    alice.page.set_viewport_size(DESKTOP)
+    for draft in (LINES, ""):
+        alice.composer.fill(draft)
+        alice.page.evaluate("() => new Promise(requestAnimationFrame)")
+        expect(jump).to_be_hidden()
+    expect_near_end(region, 1)
+
+
+def test_a_scroll_that_is_told_after_the_sizes_have_changed_is_not_the_readers(
+    alice: Visitor, region: Locator, jump: Locator
+) -> None:
+    alice.ask_and_wait(scripted(LINES, tokens_per_step=20), LINES)
+
+    region.evaluate("r => { r.style.maxBlockSize = '12rem'; r.dispatchEvent(new Event('scroll')) }")
+
+    expect(jump).to_be_hidden()
+    alice.page.evaluate("() => new Promise(requestAnimationFrame)")
+    expect_near_end(region, 1)

@@ -1,0 +1,77 @@
+"""What a worker asks for beside its runs, and what it tells by the way."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+from redis import Redis
+from uuid6 import uuid7
+
+from chat import queueing
+from chat.models import Run
+from chat.releases import Releases
+from inference.scripted_engine import Script
+from scheduler.room import drain_key
+from tests.chat.generating import working
+from tests.streaming.telling import until
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, int]]:
+    """What was asked of the broker: model, tier and how many have left."""
+    calls: list[tuple[str, str, int]] = []
+    monkeypatch.setattr(queueing, "release", lambda *call: calls.append(call))
+    return calls
+
+
+@pytest.fixture
+def run(new_run: Callable[..., Run]) -> Run:
+    return new_run()
+
+
+def claimed(tier: str = "free", attempt: int = 1) -> Run:
+    return Run(pk=uuid7(), model_id="m", tier_id=tier, attempt=attempt)
+
+
+def departed(told: list[tuple[str, str, int]]) -> Counter[tuple[str, str]]:
+    """How many have left, by model and tier."""
+    counted = Counter[tuple[str, str]]()
+    for model, tier, count in told:
+        counted[model, tier] += count
+    return counted
+
+
+async def test_each_claim_is_told_once_and_no_end(told: list[tuple[str, str, int]]) -> None:
+    runs = [claimed(), claimed(), claimed("pro")]
+    releases = Releases()
+    async with releases.releasing():
+        for run in runs:
+            releases.claimed(run)
+        await until(lambda: departed(told).total() == 3)
+        for run in runs:
+            releases.ended(run)
+        await until(lambda: len(told) == 4)
+
+    assert departed(told) == {("m", "free"): 2, ("m", "pro"): 1}
+    assert sorted(told) == [("m", "free", 0), ("m", "free", 2), ("m", "pro", 0), ("m", "pro", 1)]
+
+
+async def test_a_run_that_is_claimed_again_has_left_again(told: list[tuple[str, str, int]]) -> None:
+    first = claimed()
+    again = Run(pk=first.pk, model_id="m", tier_id="free", attempt=2)
+    releases = Releases()
+    async with releases.releasing():
+        for run in (first, again):
+            releases.claimed(run)
+        await until(lambda: told)
+
+    assert told == [("m", "free", 2)]
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_a_worker_that_takes_a_run_tells_the_broker(run: Run, broker: Redis) -> None:
+    async with working(Script(text="Hi")) as worker:
+        await worker.attempts.run(run.pk)
+        await until(lambda: broker.hget(drain_key(run.model_id), "leaving") == b"1.000")

@@ -1,0 +1,98 @@
+"""Queues that come to be while a worker runs: it pulls from them too, through whatever happens to its broker."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator, Sequence
+
+import pytest
+from redis import Redis
+
+from inference import queues
+from inference.host import NotServed
+from inference.queues import QueueNames
+from tests.inference.pool_host import TOLD
+from tests.inference.pool_worker import StartWorker, send
+from tests.inference.worker_process import Queue, wait_until
+
+
+@pytest.fixture
+def later(queue: Queue, streams: Redis) -> Iterator[Queue]:
+    """A queue that the model's host does not name yet."""
+    later = queue.named(f"{queue.name}-later")
+    yield later
+    later.delete()
+    streams.delete(_names_of(queue))
+
+
+def _names_of(queue: Queue) -> str:
+    return f"{TOLD}:queues:{queue.name}"
+
+
+def test_a_worker_pulls_from_a_queue_that_is_named_later(
+    start_worker: StartWorker, queue: Queue, later: Queue, streams: Redis
+) -> None:
+    worker = start_worker()
+    send(later, jobs=3, tokens=2)
+    streams.sadd(_names_of(queue), later.name)
+
+    wait_until(lambda: worker.count("done") == 3, "the new queue's tasks are done")
+    wait_until(lambda: later.unacknowledged == 0, "all are acknowledged")
+    send(queue, jobs=1, tokens=2)
+    wait_until(lambda: worker.count("done") == 4, "the first queue's task is done")
+
+
+def test_a_queue_that_was_added_survives_reconnects(
+    start_worker: StartWorker, queue: Queue, later: Queue, streams: Redis, broker: Redis
+) -> None:
+    worker = start_worker()
+    streams.sadd(_names_of(queue), later.name)
+    wait_until(lambda: "queues.pulls" in worker.log, "the new queue is pulled from")
+
+    for round_number in (1, 2):
+        worker.drop_broker_connections(broker)
+        send(later, jobs=1, tokens=2)
+        wait_until(lambda: worker.count("done") == round_number, "its task is done")  # noqa: B023 - called at once
+
+    assert worker.log.count("queues.pulls") == 1
+
+
+def test_a_queue_that_is_named_while_the_broker_reconnects_is_pulled_from(
+    start_worker: StartWorker, queue: Queue, later: Queue, streams: Redis, broker: Redis
+) -> None:
+    worker = start_worker()
+    worker.drop_broker_connections(broker)
+    streams.sadd(_names_of(queue), later.name)
+    worker.drop_broker_connections(broker)
+    send(later, jobs=1, tokens=2)
+
+    wait_until(lambda: worker.count("done") == 1, "its task is done")
+
+
+async def test_names_stay_while_the_host_does_not_know(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(queues, "READ_S", 0.001)
+    caplog.set_level(logging.WARNING)
+    answers: Iterator[Sequence[str] | Exception] = iter([*[NotServed("away")] * 5, ["a", "b"], RuntimeError("bug")])
+    met: list[Sequence[str]] = []
+    all_read = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def read() -> Sequence[str]:
+        met.append(names.now)
+        answer = next(answers, None)
+        if answer is None:
+            loop.call_soon_threadsafe(all_read.set)
+            return ["c"]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    names = QueueNames(["a"], read)
+    async with names.following():
+        await all_read.wait()
+
+    assert met[:8] == [("a",)] * 6 + [("a", "b")] * 2
+    assert caplog.text.count("reason=away") == 1
