@@ -79,6 +79,15 @@ class Process:
         if self.popen.poll() is not None:
             raise StackBroken(f"{self.name} exited with {self.popen.returncode}\n{self.tail()}")
 
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Hold it still, so that nothing moves meanwhile."""
+        self.popen.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.popen.send_signal(signal.SIGCONT)
+
     def stop(self) -> None:
         """SIGTERM, then SIGKILL for what does not go."""
         self.popen.send_signal(signal.SIGTERM)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from urllib.parse import urlsplit
 from uuid import UUID, uuid4
 
 import psutil
@@ -99,7 +98,7 @@ class Crowd:
 async def test_a_thousand_readers_of_fifty_runs_hold_few_threads_and_connections(
     scripted_stack: Stack, figures: Callable[[str], None]
 ) -> None:
-    with paused(scripted_stack.worker):
+    with scripted_stack.worker.paused():
         asked = [await scripted_stack.api.ask(f"{number} [[script {SCRIPT}]]") for number in range(RUNS)]
         crowd = await opened(figures, scripted_stack, [run["stream"] for run in asked])
     threads, connections = await crowd.finish()
@@ -113,7 +112,7 @@ async def test_a_thousand_readers_of_fifty_runs_hold_few_threads_and_connections
 async def test_a_thousand_streams_of_as_many_runs_hold_few_threads_and_connections(
     scripted_stack: Stack, figures: Callable[[str], None]
 ) -> None:
-    with paused(scripted_stack.worker):
+    with scripted_stack.worker.paused():
         like = await scripted_stack.api.ask(f"like this [[script {SCRIPT}]]")
         runs = [uuid4() for _ in range(STREAMS)]
         with psycopg.connect(scripted_stack.database_url) as connection:
@@ -172,16 +171,6 @@ def assert_told_everything(crowd: Crowd, end: str) -> None:
     assert {reading.ended and reading.ended.name for reading in crowd.readings} == {end}
 
 
-@contextmanager
-def paused(process: Process) -> Iterator[None]:
-    """Hold a process still, so that nothing moves while streams are opened."""
-    process.popen.send_signal(signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        process.popen.send_signal(signal.SIGCONT)
-
-
 def threads_of(process: Process) -> int:
     """Threads of a process, those of C libraries too."""
     return len(list(Path(f"/proc/{process.pid}/task").iterdir()))
@@ -193,12 +182,7 @@ def memory_mb(process: Process) -> int:
 
 
 def connections_of(stack: Stack) -> int:
-    """Connections to Postgres that the web process holds, known by the ports at its end."""
-    ports = [c.laddr.port for c in psutil.Process(stack.web.pid).net_connections("tcp") if c.status == "ESTABLISHED"]
-    with psycopg.connect(stack.database_url) as connection:
-        counted = connection.execute(
-            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND client_port = ANY(%s)",
-            [ports],
-        ).fetchone()
-    assert counted
-    return int(counted[0])
+    """Connections to Postgres that the web process holds."""
+    server = urlsplit(stack.database_url).port
+    connections = psutil.Process(stack.web.pid).net_connections("tcp")
+    return sum(c.status == "ESTABLISHED" and c.raddr.port == server for c in connections)

@@ -14,8 +14,11 @@ from pathlib import Path
 
 from tests.sse_client import Reading, request
 from tests.stack.stack import ROOT, Process, Stack, web_beside
+from tests.streaming.telling import until
 
 STOPS_WITHIN_S = 5
+# Takes the engine five seconds: its readers are connected before it may begin.
+LONG = 'Slowly, please. [[script {"chars": 400}]]'
 
 
 async def test_sigterm_ends_open_streams_at_once_and_readers_resume_elsewhere(
@@ -24,12 +27,12 @@ async def test_sigterm_ends_open_streams_at_once_and_readers_resume_elsewhere(
     process, port = second_web
     api, other = scripted_stack.api, scripted_stack.api
     other.port = port
-    asked = await api.ask('Slowly, please. [[script {"chars": 400}]]')
     readings = [Reading() for _ in range(10)]
-    readers = [asyncio.create_task(other.read(asked["stream"], reading)) for reading in readings]
-    async with asyncio.timeout(20):
-        while not all(reading.text for reading in readings):  # noqa: ASYNC110  (nobody to wake us)
-            await asyncio.sleep(0.01)
+    with scripted_stack.worker.paused():
+        asked = await api.ask(LONG)
+        readers = [asyncio.create_task(other.read(asked["stream"], reading)) for reading in readings]
+        await until(lambda: all(reading.events for reading in readings))
+    await until(lambda: all(reading.text for reading in readings))
 
     process.popen.send_signal(signal.SIGTERM)
     stopped_in_s = await asyncio.to_thread(seconds_until_exit, process)
@@ -48,12 +51,12 @@ async def test_kill_9_under_a_hundred_streams_costs_their_readers_a_reconnect(
     process, port = second_web
     api, other = scripted_stack.api, scripted_stack.api
     other.port = port
-    runs = [await api.ask(f'Slowly, please. {number} [[script {{"chars": 400}}]]') for number in range(10)]
-    readings = [(run, Reading()) for run in runs for _ in range(10)]
-    readers = [asyncio.create_task(other.read(run["stream"], reading)) for run, reading in readings]
-    async with asyncio.timeout(30):
-        while not all(reading.text for _, reading in readings):  # noqa: ASYNC110  (nobody to wake us)
-            await asyncio.sleep(0.01)
+    with scripted_stack.worker.paused():
+        runs = [await api.ask(LONG) for _ in range(10)]
+        readings = [(run, Reading()) for run in runs for _ in range(10)]
+        readers = [asyncio.create_task(other.read(run["stream"], reading)) for run, reading in readings]
+        await until(lambda: all(reading.events for _, reading in readings))
+    await until(lambda: all(reading.text for _, reading in readings))
 
     process.popen.kill()
     process.popen.wait()

@@ -33,7 +33,7 @@ async def add(redis: Redis, run_id: UUID, entry_id: EntryId, event: Event) -> No
 
 async def until(condition: Callable[[], object]) -> None:
     """Return as soon as `condition` holds. Raises `TimeoutError` after far too long."""
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110  (conditions have no event to wait for)
             await asyncio.sleep(0.005)
 
