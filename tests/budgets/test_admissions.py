@@ -23,11 +23,11 @@ from chat.models import Run, Status, User
 from chatsite.settings import BASE_DIR
 from scheduler.models import Model, Override, Tier
 from tests.budgets import recounting
+from tests.long_form import times
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-# `ADMISSIONS=10000` for the long form.
-ADMISSIONS = int(os.environ.get("ADMISSIONS", "100"))
+ADMISSIONS = times(100, long=10_000)
 PROCESSES = 2
 WITHIN_S = 120 + ADMISSIONS / 5
 BUDGETS = [10_000_000] * 6 + [4_000] * 3
