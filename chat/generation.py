@@ -22,12 +22,14 @@ from chat.draft import Draft
 from chat.finishing import finish_run
 from chat.leases import Holding, Leases
 from chat.models import Claim, Message, Outcome, Run, RunTaken
+from chat.pace import Pace, in_hand
 from chat.releases import Releases
 from chat.resumption import resume
 from chat.rows import DatabaseAway, Rows
 from inference.engine import EngineDead, FinishReason, Generation, GenerationFailed, PromptRejected, Sampling
 from inference.gate import Gate
 from inference.host import HandedBack, Workplace
+from inference.metering import Meter
 from inference.stream_writer import Fenced, RunStream
 from inference.tokens import TokensError
 from scheduler.models import Model
@@ -54,6 +56,7 @@ class Attempts:
         self._releases = releases
         self._announcer = announcer
         self._gate = Gate(workplace.engine, workplace.on_room)
+        self.meter = Meter()
         self._summonses: set[Summons] = set()
         self._live: set[Attempt] = set()
         self._aborts: set[asyncio.Task[None]] = set()
@@ -95,7 +98,10 @@ class Attempts:
         self._live.add(attempt)
         self._releases.claimed(attempt.run)
         try:
-            with self._leases.holding(attempt.claim, self._holding(attempt)):
+            with (
+                in_hand(self.meter, attempt.run, attempt.claim),
+                self._leases.holding(attempt.claim, self._holding(attempt)),
+            ):
                 await self._course(attempt)
         finally:
             self._live.discard(attempt)
@@ -195,15 +201,20 @@ class Attempts:
         stream.push(draft.close(), ())
 
     async def _generate_rest(self, attempt: Attempt, stream: RunStream, generation: Generation) -> None:
-        draft, visit = attempt.draft, attempt.visit
+        draft, visit, pace = attempt.draft, attempt.visit, self._pace(attempt)
         async with visit.inside(generation.most_tokens), aclosing(self._engine.generate(generation)) as steps:
             attempt.check()  # what came after its turn had come found nothing to abort
             async for step in steps:
                 if step.finish_reason in {None, FinishReason.ABORT}:
                     attempt.check()
+                pace.note(step)
                 stream.push(draft.add(step), step.token_ids)
         if draft.finish_reason is FinishReason.ABORT:
             raise HandedBack(attempt.request_id)  # by the engine itself, which is going down
+
+    def _pace(self, attempt: Attempt) -> Pace:
+        run = attempt.run
+        return Pace(self.meter.tallies[run.tier_id], run, attempt.claim, is_first=not attempt.draft.token_ids)
 
     async def _end(self, attempt: Attempt, stream: RunStream, text: str, outcome: Outcome) -> None:
         await stream.flush()
@@ -215,6 +226,7 @@ class Attempts:
 
     def _note_end(self, attempt: Attempt) -> None:
         run = attempt.run
+        self.meter.tallies[run.tier_id].ended[run.status] += 1
         logger.info(
             "run.ended run=%s attempt=%d status=%s code=%s output_tokens=%d",
             *(run.pk, attempt.claim.attempt, run.status, run.error_code or "-", run.output_tokens),

@@ -18,6 +18,7 @@ from kombu.exceptions import KombuError
 from redis.exceptions import RedisError
 
 from chat import accounting, burials, cancelling, endings, last_words, queueing
+from chat.load.history import Sampler
 from chat.models import Checkpoint, DeletedRun, IdempotencyKey, Run, Status
 from chat.rows import DatabaseAway
 from inference.streams import ENDED_TTL_S
@@ -43,6 +44,7 @@ class Reaper:
     def __init__(self, period_s: float) -> None:
         self._period_s = period_s
         self._ends_told_until: datetime | None = None
+        self._sampler = Sampler()
 
     def reap(self, stopped: threading.Event) -> None:
         """Go on until stopped. A round that fails is made good by the next."""
@@ -68,6 +70,7 @@ class Reaper:
                 self._robustly(self._settle)
                 self._robustly(self._tell_ends)
                 self._sweep()
+                self._robustly(self._sample)
         return is_ours
 
     def _revive(self) -> None:
@@ -122,6 +125,10 @@ class Reaper:
         Checkpoint.objects.exclude(run__status=Status.STREAMING).delete()
         IdempotencyKey.objects.expired().delete()
         DeletedRun.objects.filter(deleted_at__lt=Now() - accounting.DELETED_KEPT).delete()
+
+    def _sample(self) -> None:
+        """A picture of the load for the operators' charts: it needs one process that is always there."""
+        self._sampler.sample_when_due()
 
     def _robustly(self, step: Callable[[], None]) -> None:
         """The other steps must not wait for a server that this one needs."""

@@ -11,6 +11,7 @@ from django.contrib import admin
 from django.contrib.admin.apps import AdminConfig
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
+from django.urls import URLPattern, URLResolver, path
 
 View = TypeVar("View", bound=Callable[..., HttpResponseBase])
 
@@ -27,6 +28,14 @@ class AuditedSite(admin.AdminSite):
     Not by the library's middleware: that is synchronous, and would take every request of the site through a thread,
     event streams too.
     """
+
+    index_template = "load/admin_index.html"
+
+    def get_urls(self) -> list[URLPattern | URLResolver]:
+        """The load page beside the pages of rows."""
+        from chat.load.page import page  # models are not there yet when Django asks for the site
+
+        return [path("load/", self.admin_view(page), name="load"), *super().get_urls()]
 
     def admin_view(self, view: View, cacheable: bool = False) -> View:
         """The view for those who may enter, in their name."""

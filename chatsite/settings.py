@@ -172,6 +172,9 @@ DATA_UPLOAD_MAX_MEMORY_SIZE = 6 * MAX_CONTENT_BYTES + 4096
 # Of one API key or one session. Beyond them it is told to wait, whatever its user's tier allows.
 REQUESTS_PER_MINUTE = env.int("REQUESTS_PER_MINUTE", default=600)
 
+# By which a monitoring system reads /metrics. Empty: nobody does but operators who are signed in.
+METRICS_TOKEN = env.str("METRICS_TOKEN", default="")
+
 LEASE_S = env.int("LEASE_S", default=10)
 REAPER_PERIOD_S = env.float("REAPER_PERIOD_S", default=2.0)
 # A reservation is made within the transaction that stores its run, which the database ends when it hears nothing for

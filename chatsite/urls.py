@@ -4,6 +4,7 @@ from django.contrib import admin
 from django.urls import URLPattern, URLResolver, include, path
 
 from chat import accounts, pages
+from chat.load.scraping import scrape
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("", pages.home, name="home"),
@@ -14,6 +15,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("sign-out", accounts.SignOut.as_view(), name="sign-out"),
     path("admin/login/", accounts.throttled(admin.site.login)),
     path("admin/", admin.site.urls),
+    path("metrics", scrape, name="metrics"),
     path("api/", include("chat.api.urls")),
 ]
 handler400 = "chat.api.middleware.bad_request"

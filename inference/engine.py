@@ -106,7 +106,9 @@ class Load:
     """How busy the engine is now, by what its scheduler last said; `peak_running` is the most sequences one step has
     run together since the start.
 
-    `preemptions` were made since the start: a sequence lost its blocks to another, and was to be computed anew.
+    Since the start: `preemptions`, where a sequence lost its blocks to another and was to be computed anew;
+    `input_tokens` of the prompts it began to answer, `output_tokens` of the answers; `prefix_queries`, input tokens that
+    were looked up in the prefix cache, and `prefix_hits`, those of them that were there.
 
     By our own account: `requests` were submitted and have not ended, and `steps` grows with every sign that the engine
     makes progress, those that bring no output included.
@@ -119,6 +121,10 @@ class Load:
     requests: int = 0
     steps: int = 0
     preemptions: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    prefix_queries: int = 0
+    prefix_hits: int = 0
 
 
 class Engine(Protocol):

@@ -14,6 +14,7 @@ from celery import Celery
 from redis.asyncio import Redis
 
 from inference.engine import Engine
+from inference.metering import Meter
 from inference.stream_writer import StreamWriter
 from inference.tokens import Tokenizer
 
@@ -53,6 +54,10 @@ class Runner(Protocol):
 
     def limit(self) -> int:
         """How many runs the worker may hold now, those in hand included. Called from another thread."""
+
+    @property
+    def meter(self) -> Meter:
+        """What it counts of its runs. Read on the loop."""
 
     def report(self) -> Mapping[str, float]:
         """How busy the engine is, for people. Called from another thread."""

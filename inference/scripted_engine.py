@@ -7,6 +7,7 @@ import json
 import logging
 import random
 import zlib
+from collections import Counter
 from collections.abc import AsyncGenerator, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
@@ -195,6 +196,7 @@ class ScriptedEngine:
         self._running: dict[str, _Sequence] = {}
         self._peak_running = 0
         self._preemptions = 0
+        self._tokens = Counter[str]()
         self._steps = 0
         self._work = asyncio.Event()
         self._stepping: asyncio.Task[None] | None = None
@@ -261,6 +263,10 @@ class ScriptedEngine:
             requests=len(self._running) + len(self._waiting),
             steps=self._steps,
             preemptions=self._preemptions,
+            input_tokens=self._tokens["input"],
+            output_tokens=self._tokens["output"],
+            prefix_queries=self._tokens["input"],
+            prefix_hits=self._tokens["cached"],
         )
 
     def kill(self) -> None:
@@ -370,11 +376,18 @@ class ScriptedEngine:
             case Failure.ENGINE_SILENT:
                 self._silent = True
             case _:
-                step = sequence.next_step()
+                step = self._counted(sequence, sequence.next_step())
                 if step.finish_reason is None:
                     sequence.steps.put_nowait(step)
                 else:
                     self._end(sequence, step)
+
+    def _counted(self, sequence: _Sequence, step: Step) -> Step:
+        if sequence.emitted == len(step.token_ids):  # its first
+            self._tokens["input"] += len(sequence.generation.prompt_ids)
+            self._tokens["cached"] += step.cached_tokens
+        self._tokens["output"] += len(step.token_ids)
+        return step
 
     def _die(self, cause: str) -> None:
         self._is_dead = True

@@ -281,13 +281,18 @@ class _Gauge:
 
         vLLM tells of a preemption with the sequence's next output: one that is aborted before is never told of.
         """
+        before, prefixes = self.load, stats.prefix_cache_stats
         self.load = Load(
             running=stats.num_running_reqs,
             waiting=stats.num_waiting_reqs + stats.num_skipped_waiting_reqs,
-            peak_running=max(stats.num_running_reqs, self.load.peak_running),
+            peak_running=max(stats.num_running_reqs, before.peak_running),
             kv_cache_usage=stats.kv_cache_usage,
-            steps=self.load.steps + 1,
-            preemptions=self.load.preemptions + (iteration.num_preempted_reqs if iteration else 0),
+            steps=before.steps + 1,
+            preemptions=before.preemptions + (iteration.num_preempted_reqs if iteration else 0),
+            input_tokens=before.input_tokens + (iteration.num_prompt_tokens if iteration else 0),
+            output_tokens=before.output_tokens + (iteration.num_generation_tokens if iteration else 0),
+            prefix_queries=before.prefix_queries + prefixes.queries,
+            prefix_hits=before.prefix_hits + prefixes.hits,
         )
 
     def logger(self) -> Any:

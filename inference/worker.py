@@ -147,6 +147,7 @@ async def open_runner(
 
     from inference.control import ControlLine
     from inference.host import Workplace
+    from inference.reporting import Reporter, Reporting
     from inference.stream_writer import StreamWriter
     from inference.tokens import Tokenizer
     from inference.watchdog import Watchdog
@@ -171,6 +172,8 @@ async def open_runner(
         runner = await stack.enter_async_context(service.host.runner(workplace))
         await stack.enter_async_context(ControlLine(redis, config.worker_name, runner.cancel))
         await stack.enter_async_context(service.queues.following())
+        reporting = Reporting(config.worker_name, service.served.slug, runner)
+        await stack.enter_async_context(Reporter(redis, reporting))
         yield runner
 
 

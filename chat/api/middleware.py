@@ -1,4 +1,4 @@
-"""What goes wrong below /api/ is answered as a problem, bugs too, whatever kind of view it was; elsewhere as a page."""
+"""What goes wrong at programs' addresses is answered as a problem, bugs too, whatever view it was; else as a page."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from chat import outages, problems
 from chat.api.errors import problem_of
 
 logger = logging.getLogger(__name__)
-PREFIX = "/api/"
+# What programs ask for.
+PREFIXES = ("/api/", "/metrics")
 
 
 class ProblemMiddleware(MiddlewareMixin):
@@ -22,7 +23,7 @@ class ProblemMiddleware(MiddlewareMixin):
 
     def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
         """Answer for the view that raised."""
-        if not request.path.startswith(PREFIX):
+        if not request.path.startswith(PREFIXES):
             return outages.page(error)
         problem = problem_of(error)
         if problem is None:
@@ -35,7 +36,7 @@ class ProblemMiddleware(MiddlewareMixin):
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
     """Django's handler400: what is refused before it comes to a view, such as a host that is not ours."""
-    if request.path.startswith(PREFIX):
+    if request.path.startswith(PREFIXES):
         return problems.response(problem_of(exception) or problems.Invalid())
     return defaults.bad_request(request, exception)
 
@@ -43,7 +44,7 @@ def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
 def server_error(request: HttpRequest) -> HttpResponse:
     """Django's handler500: exceptions from outside of views, such as of a session that could not be stored."""
     error = sys.exc_info()[1]
-    if request.path.startswith(PREFIX):
+    if request.path.startswith(PREFIXES):
         problem = problem_of(error) if isinstance(error, Exception) else None
         return problems.response(problem or problems.Internal())
     page = outages.page(error) if isinstance(error, Exception) else None

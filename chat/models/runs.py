@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Self
 from uuid import UUID
@@ -55,10 +56,16 @@ class RunTaken(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Proof that attempt `attempt` of a run is ours, until somebody claims the next."""
+    """Proof that attempt `attempt` of a run is ours, until somebody claims the next.
+
+    `age_s` is how old the run was when it was claimed, by the database's clock; `claimed_at` is that moment by the
+    monotonic clock of this process.
+    """
 
     run_id: UUID
     attempt: int
+    age_s: float = field(default=0.0, compare=False)
+    claimed_at: float = field(default_factory=time.monotonic, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +135,7 @@ class RunQuerySet(models.QuerySet["Run"]):
                          OR (attempt - hand_backs < %(max_attempts)s
                              AND lease_until < statement_timestamp() - %(lease)s * 3
                                  * ((hashtextextended(id::text, attempt) & 1023) + 1) / 1024))))
-     RETURNING attempt
+     RETURNING attempt, extract(epoch FROM statement_timestamp() - created_at)::float
     """
     # One statement, as the claim: two attempts must not write over each other's entries.
     RESUME = """
@@ -174,7 +181,7 @@ class RunQuerySet(models.QuerySet["Run"]):
             row = cursor.fetchone()
         if row is None:
             raise RunTaken(run_id)
-        return Claim(run_id, attempt=row[0])
+        return Claim(run_id, *row)
 
     def claimed(self, claim: Claim) -> Run:
         """The run with what an attempt needs to know of it. Raises `RunTaken` when it was deleted meanwhile."""

@@ -18,6 +18,7 @@ from redis.asyncio import Redis
 
 from inference.engine import EngineDead, FinishReason, Generation, Sampling
 from inference.host import HandedBack, NotServed, ServedModel, Workplace
+from inference.metering import Meter
 from inference.pool import CoroutineTask
 from inference.tokens import Turn
 from tests.real_model import model_folder
@@ -41,6 +42,7 @@ class Runner:
         self._workplace = workplace
         self._redis = redis
         self._requests: set[str] = set()
+        self.meter = Meter()
         self.peak = 0
 
     def limit(self) -> int:

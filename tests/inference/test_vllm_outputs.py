@@ -36,10 +36,20 @@ def test_the_cache_is_what_sequences_can_have_of_it(capacity_tokens: int, blocks
     assert _kv_cache(cast(Any, SimpleNamespace(cache_config=told))) == KvCache(blocks, block_tokens=16)
 
 
-def test_preemptions_are_counted_from_the_start() -> None:
+def test_what_steps_did_is_counted_from_the_start() -> None:
     gauge = _Gauge()
-    step = SimpleNamespace(num_running_reqs=1, num_waiting_reqs=0, num_skipped_waiting_reqs=0, kv_cache_usage=0.5)
+    step = SimpleNamespace(
+        num_running_reqs=1,
+        num_waiting_reqs=0,
+        num_skipped_waiting_reqs=0,
+        kv_cache_usage=0.5,
+        prefix_cache_stats=SimpleNamespace(queries=10, hits=4),
+    )
     for preempted in (2, None, 0, 1):  # a step without output has no statistics of its own
-        iteration = None if preempted is None else SimpleNamespace(num_preempted_reqs=preempted)
+        counts = {"num_preempted_reqs": preempted, "num_prompt_tokens": 5, "num_generation_tokens": 3}
+        iteration = None if preempted is None else SimpleNamespace(**counts)
         gauge.record(cast(Any, step), cast(Any, iteration))
-    assert (gauge.load.preemptions, gauge.load.steps) == (3, 4)
+    load = gauge.load
+    assert (load.preemptions, load.steps) == (3, 4)
+    assert (load.input_tokens, load.output_tokens) == (15, 9)
+    assert (load.prefix_queries, load.prefix_hits) == (40, 16)

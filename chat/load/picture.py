@@ -1,0 +1,155 @@
+"""The load as it is now: who waits, from the rows; what workers do, from their reports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import cast
+
+from django.conf import settings
+from django.db.models import Count, DurationField, ExpressionWrapper, Min
+from django.db.models.functions import Now
+from django.utils import timezone
+from redis import Redis
+
+from chat.models import Run, Status
+from inference import reports
+from inference.reports import Seen, TierReport
+from scheduler.dispensable import shared
+from scheduler.models import Model, Tier
+
+NOBODY = TierReport()
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Queued runs of one model and tier, and for how long the oldest of them has waited."""
+
+    runs: int = 0
+    oldest_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class TierLoad:
+    """One tier at one model: who waits, and of the workers that report the runs they hold and rates of the last minute.
+
+    `share` is its part of the tokens that these workers charged in the last minute; None while they charged none.
+    """
+
+    tier: Tier
+    waiting: Waiting
+    in_hand: int
+    taken_per_s: float
+    charged_per_s: float
+    share: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelLoad:
+    """One model: its tiers, and its workers, those too that have gone silent."""
+
+    model: Model
+    tiers: Sequence[TierLoad]
+    workers: Sequence[Seen]
+
+    @property
+    def serving(self) -> list[Seen]:
+        """Workers that report."""
+        return [seen for seen in self.workers if seen.is_fresh]
+
+    @property
+    def waiting(self) -> int:
+        """Runs of all tiers that wait."""
+        return sum(load.waiting.runs for load in self.tiers)
+
+    @property
+    def in_hand(self) -> int:
+        """Runs that workers hold."""
+        return sum(load.in_hand for load in self.tiers)
+
+    @property
+    def slots(self) -> int:
+        """The most runs that its workers generate together."""
+        return sum(int(seen.report.engine.get("slots", 0)) for seen in self.serving)
+
+    @property
+    def input_tokens_per_s(self) -> float:
+        """Of all its workers."""
+        return sum(seen.report.input_tokens_per_s for seen in self.serving)
+
+    @property
+    def output_tokens_per_s(self) -> float:
+        """Of all its workers."""
+        return sum(seen.report.output_tokens_per_s for seen in self.serving)
+
+    @property
+    def kv_cache_usage(self) -> float | None:
+        """The mean of its workers'; None when there is none."""
+        usages = [seen.report.engine.get("kv_cache_usage", 0.0) for seen in self.serving]
+        return sum(usages) / len(usages) if usages else None
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """All models at one moment; without `knows_workers` the streams' Redis is away, and nothing is known of workers."""
+
+    at: datetime
+    models: Sequence[ModelLoad]
+    knows_workers: bool
+
+
+def draw() -> Picture:
+    """Four queries and one round trip to Redis, however many runs, readers and workers there are."""
+    redis = shared(settings.STREAMS_URL)
+    seen = redis.ask(lambda: reports.read(Redis(connection_pool=redis.pool)), otherwise=None)
+    waiting, tiers = _waiting(), list(Tier.objects.order_by("-weight", "slug"))
+    busy = {model for model, _ in waiting} | {one.report.model for one in seen or ()}
+    models = [
+        _load(model, tiers, waiting, [one for one in seen or () if one.report.model == model.pk])
+        for model in Model.objects.prefetch_related("tiers")
+        if model.is_active or model.pk in busy
+    ]
+    return Picture(timezone.now(), models, knows_workers=seen is not None)
+
+
+def _waiting() -> dict[tuple[str, str], Waiting]:
+    age = ExpressionWrapper(Now() - Min("created_at"), output_field=DurationField())
+    queued = Run.objects.filter(status=Status.QUEUED).order_by().values("model", "tier")
+    rows = queued.annotate(runs=Count("pk"), oldest=age).values_list("model", "tier", "runs", "oldest")
+    return {(model, tier): Waiting(runs, cast(timedelta, oldest).total_seconds()) for model, tier, runs, oldest in rows}
+
+
+def _load(
+    model: Model, tiers: Iterable[Tier], waiting: Mapping[tuple[str, str], Waiting], workers: Sequence[Seen]
+) -> ModelLoad:
+    serving = [seen.report.tiers for seen in workers if seen.is_fresh]
+    charged_per_s = sum(part.charged_per_s for tiers_of in serving for part in tiers_of.values())
+    usable = {tier.pk for tier in model.tiers.all()}
+    busy = {slug for tiers_of in serving for slug, part in tiers_of.items() if part.in_hand or part.taken_per_s}
+    shown = [tier for tier in tiers if tier.pk in usable | busy or (model.pk, tier.pk) in waiting]
+    return ModelLoad(
+        model,
+        [
+            _tier_load(
+                tier,
+                waiting.get((model.pk, tier.pk), Waiting()),
+                [of.get(tier.pk, NOBODY) for of in serving],
+                charged_per_s,
+            )
+            for tier in shown
+        ],
+        workers,
+    )
+
+
+def _tier_load(tier: Tier, waiting: Waiting, parts: Sequence[TierReport], all_charged_per_s: float) -> TierLoad:
+    charged_per_s = sum(part.charged_per_s for part in parts)
+    return TierLoad(
+        tier=tier,
+        waiting=waiting,
+        in_hand=sum(part.in_hand for part in parts),
+        taken_per_s=sum(part.taken_per_s for part in parts),
+        charged_per_s=charged_per_s,
+        share=charged_per_s / all_charged_per_s if all_charged_per_s else None,
+    )
