@@ -107,8 +107,8 @@ class Load:
     run together since the start.
 
     Since the start: `preemptions`, where a sequence lost its blocks to another and was to be computed anew;
-    `input_tokens` of the prompts it began to answer, `output_tokens` of the answers; `prefix_queries`, input tokens that
-    were looked up in the prefix cache, and `prefix_hits`, those of them that were there.
+    `input_tokens` of the prompts it began to answer, `output_tokens` of the answers; `prefix_queries`, input tokens
+    that were looked up in the prefix cache, and `prefix_hits`, those that were there.
 
     By our own account: `requests` were submitted and have not ended, and `steps` grows with every sign that the engine
     makes progress, those that bring no output included.

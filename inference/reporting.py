@@ -137,8 +137,7 @@ class Reporter:
             await asyncio.sleep(self._report_s)
 
     async def _tell(self, report: Report) -> None:
-        args = [self._reporting.worker_name, report.encoded(), reports.REMEMBERED_S]
-        await self._write(keys=[KEY], args=args)
+        await self._write(keys=[KEY], args=[self._reporting.worker_name, report.encoded(), reports.REMEMBERED_S])
         self._is_known = True
 
     def _note_away(self, error: Exception) -> None:

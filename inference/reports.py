@@ -10,6 +10,8 @@ from typing import Any, Final, Self, cast
 
 from redis import Redis
 
+from inference.metering import BOUNDS_S
+
 KEY: Final = "workers"
 WRITE: Final = (Path(__file__).parent / "lua" / "report.lua").read_text()
 REPORT_S: Final = 2.0
@@ -114,8 +116,8 @@ def _seen(worker: str, value: bytes, now_ms: int) -> Seen:
 
 def _tier(raw: Mapping[str, Any]) -> TierReport:
     known = _known(TierReport, raw)
-    measured = {name: Measured(**known[name]) for name in ("ttft", "queue_wait", "inter_token") if name in known}
-    return TierReport(**{**known, **measured})
+    measured = {name: Measured(**known[name]) for name in BOUNDS_S if name in known}
+    return TierReport(**(known | measured))
 
 
 def _known(cls: type[Report | TierReport], raw: Mapping[str, Any]) -> dict[str, Any]:

@@ -43,17 +43,13 @@ def charts(load: ModelLoad, samples: Sequence[Sample]) -> list[Chart]:
     """The charts of one model."""
     slug = load.model.pk
     tiers = [(each.tier.name, each.tier.pk) for each in load.tiers]
+    tokens = [("Output", _of_model(slug, "output")), ("Input", _of_model(slug, "input"))]
     kv = _percent(_of_model(slug, "kv"))
     return [
         _chart("Waiting runs", "", [(name, _of_tier(slug, tier, "waiting")) for name, tier in tiers], samples),
         _chart("Oldest wait", "s", [(name, _of_tier(slug, tier, "oldest_s")) for name, tier in tiers], samples),
         _chart("Slots in use", "", [(name, _of_tier(slug, tier, "in_hand")) for name, tier in tiers], samples),
-        _chart(
-            "Tokens a second",
-            "/s",
-            [("Output", _of_model(slug, "output")), ("Input", _of_model(slug, "input"))],
-            samples,
-        ),
+        _chart("Tokens a second", "", tokens, samples),
         _chart("KV cache in use", "%", [("Mean of workers", kv)], samples, top=100),
     ]
 

@@ -86,9 +86,7 @@ def _of_runs(serving: Sequence[Seen]) -> Iterator[Metric]:
     in_hand = GaugeMetricFamily("palaver_worker_runs", "Runs that the worker holds.", labels=BY_TIER)
     taken = CounterMetricFamily("palaver_runs_taken", "Runs that the worker took.", labels=BY_TIER)
     ended = CounterMetricFamily("palaver_runs_ended", "Runs that ended there.", labels=(*BY_TIER, "status"))
-    tokens = CounterMetricFamily(
-        "palaver_tokens", "Cached ones are among those of the input.", labels=(*BY_TIER, "kind")
-    )
+    tokens = CounterMetricFamily("palaver_tokens", "Cached ones are among the input's.", labels=(*BY_TIER, "kind"))
     charged = CounterMetricFamily("palaver_charged_tokens", "By the price of cached ones.", labels=BY_TIER)
     for labels, part in _parts(serving):
         in_hand.add_metric(labels, part.in_hand)
