@@ -40,18 +40,22 @@ class Chart:
 
 
 def charts(load: ModelLoad, samples: Sequence[Sample]) -> list[Chart]:
-    """The charts of one model."""
+    """The charts of one model, as far as something is known for them."""
     slug = load.model.pk
-    tiers = [(each.tier.name, each.tier.pk) for each in load.tiers]
     tokens = [("Output", _of_model(slug, "output")), ("Input", _of_model(slug, "input"))]
-    kv = _percent(_of_model(slug, "kv"))
-    return [
-        _chart("Waiting runs", "", [(name, _of_tier(slug, tier, "waiting")) for name, tier in tiers], samples),
-        _chart("Oldest wait", "s", [(name, _of_tier(slug, tier, "oldest_s")) for name, tier in tiers], samples),
-        _chart("Slots in use", "", [(name, _of_tier(slug, tier, "in_hand")) for name, tier in tiers], samples),
-        _chart("Tokens a second", "", tokens, samples),
-        _chart("KV cache in use", "%", [("Mean of workers", kv)], samples, top=100),
-    ]
+    kv = [("Mean of workers", _percent(_of_model(slug, "kv")))]
+    drawn = (
+        _chart("Waiting runs", _by_tier(load, "waiting"), samples),
+        _chart("Oldest wait", _by_tier(load, "oldest_s"), samples, unit=" s"),
+        _chart("Slots in use", _by_tier(load, "in_hand"), samples, top=load.slots),
+        _chart("Tokens a second", tokens, samples),
+        _chart("KV cache in use", kv, samples, unit=" %", top=100),
+    )
+    return [chart for chart in drawn if any(line.path for line in chart.lines)]
+
+
+def _by_tier(load: ModelLoad, name: str) -> list[tuple[str, Value]]:
+    return [(each.tier.name, _of_tier(load.model.pk, each.tier.pk, name)) for each in load.tiers]
 
 
 def _of_tier(model: str, tier: str, name: str) -> Value:
@@ -71,12 +75,13 @@ def _percent(value: Value) -> Value:
 
 
 def _chart(
-    title: str, unit: str, series: Iterable[tuple[str, Value]], samples: Sequence[Sample], top: float | None = None
+    title: str, series: Iterable[tuple[str, Value]], samples: Sequence[Sample], *, unit: str = "", top: float = 0
 ) -> Chart:
+    """`top` is what the scale reaches at least."""
     found = [(label, list(_points(value, samples))) for label, value in series]
     most = max((height for _, points in found for _, height in points), default=0.0)
-    top = top or _round_up(most)
-    return Chart(title, unit, top, [_line(label, points, top) for label, points in found])
+    scale = top if top >= max(most, 1) else _round_up(most)
+    return Chart(title, unit, scale, [_line(label, points, scale) for label, points in found])
 
 
 def _points(value: Value, samples: Sequence[Sample]) -> Iterator[Point]:

@@ -19,7 +19,10 @@ from inference.reports import Seen, TierReport
 from scheduler.dispensable import shared
 from scheduler.models import Model, Tier
 
-NOBODY = TierReport()
+# A model and a tier.
+Place = tuple[str, str]
+
+IDLE = TierReport()
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +31,9 @@ class Waiting:
 
     runs: int = 0
     oldest_s: float = 0.0
+
+
+NONE = Waiting()
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +47,6 @@ class TierLoad:
     waiting: Waiting
     in_hand: int
     taken_per_s: float
-    charged_per_s: float
     share: float | None
 
 
@@ -113,34 +118,26 @@ def draw() -> Picture:
     return Picture(timezone.now(), models, knows_workers=seen is not None)
 
 
-def _waiting() -> dict[tuple[str, str], Waiting]:
+def _waiting() -> dict[Place, Waiting]:
     age = ExpressionWrapper(Now() - Min("created_at"), output_field=DurationField())
     queued = Run.objects.filter(status=Status.QUEUED).order_by().values("model", "tier")
     rows = queued.annotate(runs=Count("pk"), oldest=age).values_list("model", "tier", "runs", "oldest")
     return {(model, tier): Waiting(runs, cast(timedelta, oldest).total_seconds()) for model, tier, runs, oldest in rows}
 
 
-def _load(
-    model: Model, tiers: Iterable[Tier], waiting: Mapping[tuple[str, str], Waiting], workers: Sequence[Seen]
-) -> ModelLoad:
-    serving = [seen.report.tiers for seen in workers if seen.is_fresh]
-    charged_per_s = sum(part.charged_per_s for tiers_of in serving for part in tiers_of.values())
-    usable = {tier.pk for tier in model.tiers.all()}
-    busy = {slug for tiers_of in serving for slug, part in tiers_of.items() if part.in_hand or part.taken_per_s}
-    shown = [tier for tier in tiers if tier.pk in usable | busy or (model.pk, tier.pk) in waiting]
-    return ModelLoad(
-        model,
-        [
-            _tier_load(
-                tier,
-                waiting.get((model.pk, tier.pk), Waiting()),
-                [of.get(tier.pk, NOBODY) for of in serving],
-                charged_per_s,
-            )
-            for tier in shown
-        ],
-        workers,
+def _load(model: Model, tiers: Iterable[Tier], waiting: Mapping[Place, Waiting], workers: Sequence[Seen]) -> ModelLoad:
+    parts = [seen.report.tiers for seen in workers if seen.is_fresh]
+    busy = {slug for part in parts for slug, of_tier in part.items() if of_tier.in_hand or of_tier.taken_per_s}
+    shown = {tier.pk for tier in model.tiers.all()} | busy | {tier for slug, tier in waiting if slug == model.pk}
+    charged_per_s = sum(of_tier.charged_per_s for part in parts for of_tier in part.values())
+    loads = (
+        _tier_load(
+            tier, waiting.get((model.pk, tier.pk), NONE), [part.get(tier.pk, IDLE) for part in parts], charged_per_s
+        )
+        for tier in tiers
+        if tier.pk in shown
     )
+    return ModelLoad(model, list(loads), workers)
 
 
 def _tier_load(tier: Tier, waiting: Waiting, parts: Sequence[TierReport], all_charged_per_s: float) -> TierLoad:
@@ -150,6 +147,5 @@ def _tier_load(tier: Tier, waiting: Waiting, parts: Sequence[TierReport], all_ch
         waiting=waiting,
         in_hand=sum(part.in_hand for part in parts),
         taken_per_s=sum(part.taken_per_s for part in parts),
-        charged_per_s=charged_per_s,
         share=charged_per_s / all_charged_per_s if all_charged_per_s else None,
     )
