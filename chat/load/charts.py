@@ -43,13 +43,13 @@ def charts(load: ModelLoad, samples: Sequence[Sample]) -> list[Chart]:
     """The charts of one model, as far as something is known for them."""
     slug = load.model.pk
     tokens = [("Output", _of_model(slug, "output")), ("Input", _of_model(slug, "input"))]
-    kv = [("Mean of workers", _percent(_of_model(slug, "kv")))]
+    kv = [("Mean", _percent(_of_model(slug, "kv")))]
     drawn = (
         _chart("Waiting runs", _by_tier(load, "waiting"), samples),
         _chart("Oldest wait", _by_tier(load, "oldest_s"), samples, unit=" s"),
         _chart("Slots in use", _by_tier(load, "in_hand"), samples, top=load.slots),
         _chart("Tokens a second", tokens, samples),
-        _chart("KV cache in use", kv, samples, unit=" %", top=100),
+        _chart("KV cache in use", kv, samples, unit="%", top=100),
     )
     return [chart for chart in drawn if any(line.path for line in chart.lines)]
 
