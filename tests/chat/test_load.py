@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from datetime import timedelta
-from typing import cast
 
 import pytest
 from django.conf import LazySettings
@@ -24,7 +23,6 @@ from chat.recovery import Reaper
 from inference import reports
 from inference.metering import BOUNDS_S
 from inference.reports import Measured, Report, TierReport
-from scheduler import dispensable
 from scheduler.models import Model, Tier
 from tests.acts import code_of
 from tests.metering import metered
@@ -43,7 +41,7 @@ def tell(streams: Redis, model: Model) -> Iterator[Tell]:
     """Reports as a worker of the model does, some time ago."""
 
     def report(worker: str = "gpu1", age_s: float = 0, **tiers: TierReport) -> None:
-        seconds, microseconds = cast(tuple[int, int], streams.time())
+        seconds, microseconds = streams.time()
         engine = {"slots": 6, "running": 3, "kv_cache_usage": 0.5, "prefix_queries": 10}
         text = Report(
             model=model.pk,
@@ -56,7 +54,6 @@ def tell(streams: Redis, model: Model) -> Iterator[Tell]:
         streams.hset(reports.KEY, worker, f"{int((seconds - age_s) * 1000 + microseconds / 1000)} {text}")
 
     streams.delete(reports.KEY, history.KEY)
-    dispensable.shared.cache_clear()
     yield report
     streams.delete(reports.KEY, history.KEY)
 

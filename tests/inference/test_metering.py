@@ -113,7 +113,7 @@ async def test_a_worker_reports_until_it_stops(reported: Redis, redis: AsyncRedi
 
 async def test_a_report_ages_by_the_clock_of_its_redis_and_is_forgotten(reported: Redis) -> None:
     def tell(worker: str, age_s: float) -> None:
-        now_s = cast(tuple[int, int], reported.time())[0]
+        now_s, _ = reported.time()
         reported.hset(reports.KEY, worker, f"{int((now_s - age_s) * 1000)} {Report(model='m').encoded()}")
 
     tell("alive", 1)
