@@ -101,6 +101,20 @@ async def test_what_runs_is_counted_and_its_steps_too(subject: Subject) -> None:
     assert subject.engine.load().requests == 0
 
 
+async def test_tokens_in_and_out_are_counted_and_those_looked_up_in_the_prefix_cache(subject: Subject) -> None:
+    before, generation = subject.engine.load(), subject.long("tokens", 12)
+    prompt = len(generation.prompt_ids)
+    await read(subject, generation)
+
+    def counted() -> tuple[int, int, int]:
+        load = subject.engine.load()
+        grown = (load.input_tokens - before.input_tokens, load.output_tokens - before.output_tokens)
+        return (*grown, load.prefix_queries - before.prefix_queries)
+
+    await eventually(lambda: counted() == (prompt, 12, prompt))
+    assert 0 <= subject.engine.load().prefix_hits <= subject.engine.load().prefix_queries
+
+
 async def test_a_greedy_answer_is_the_same_twice(subject: Subject) -> None:
     first, second = [ids_of(await read(subject, subject.long(f"greedy:{n}", 16))) for n in range(2)]
     assert first == second
