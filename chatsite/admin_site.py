@@ -29,6 +29,9 @@ class AuditedSite(admin.AdminSite):
     event streams too.
     """
 
+    site_header = site_title = "Palaver"
+    index_title = "Administration"
+
     index_template = "load/admin_index.html"
 
     def get_urls(self) -> list[URLPattern | URLResolver]:
