@@ -35,11 +35,15 @@ def post(client: Client, chat: Chat, **headers: str) -> None:
     assert answer.status_code == 202
 
 
-def test_one_post(
-    alice: User, as_alice: Client, bob: User, as_bob: Client, model: Model, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def _busy(bob: User, as_bob: Client, model: Model) -> None:
+    """Opens connections, loads the tokenizer and the script."""
+    post(as_bob, Chat.objects.create(owner=bob))
+
+
+@pytest.mark.usefixtures("_busy")
+def test_one_post(alice: User, as_alice: Client, model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     chats = [Chat.objects.create(owner=alice) for _ in range(2)]
-    post(as_bob, Chat.objects.create(owner=bob))  # opens connections, loads the tokenizer and the script
     post(as_alice, chats[0])  # somebody waits: opens another, by which waits are estimated
 
     with metered(monkeypatch) as costs:
