@@ -14,6 +14,8 @@ from inference.host import NotServed
 
 logger = logging.getLogger(__name__)
 
+# A message's header: the most tokens that its run may come to. Messages of earlier releases have none.
+COST = "cost"
 READ_S = 2.0
 PULL_S = 1.0
 

@@ -61,7 +61,9 @@ class FairOrder:
     def weigh(self, weights: Mapping[str, int]) -> None:
         """The names that exist now, and the weights that hold from now on; a new name starts at the virtual time."""
         with self._lock:
-            self._shares = {name: self._shares.get(name) or _Share(weight, self._now) for name, weight in weights.items()}
+            self._shares = {
+                name: self._shares.get(name) or _Share(weight, self._now) for name, weight in weights.items()
+            }
             for name, weight in weights.items():
                 self._shares[name].weigh(weight)
 
