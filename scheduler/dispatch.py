@@ -76,9 +76,16 @@ class Dispatcher:
 
     def _publish(self, producer: Any, departure: Departure, queue: str) -> None:
         # The task's id is the run's, so that the room can find a run's message in the queue.
-        run_id = str(departure.run_id)
-        options = {"queue": queue, "headers": {COST: departure.cost}, "retry": True, "retry_policy": RETRY}
-        self._app.send_task(TASK, args=[run_id], task_id=run_id, producer=producer, **options)
+        self._app.send_task(
+            TASK,
+            args=[str(departure.run_id)],
+            task_id=str(departure.run_id),
+            headers={COST: departure.cost},
+            queue=queue,
+            producer=producer,
+            retry=True,
+            retry_policy=RETRY,
+        )
 
 
 def _impatient(connection: Connection) -> Connection:

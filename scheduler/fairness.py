@@ -80,12 +80,13 @@ class FairOrder:
                 share.running += cost
 
     def correct(self, name: str, cost: int, charge: int) -> None:
-        """A run of that cost is over: it came to `charge` tokens."""
+        """A run that began with that cost, 0 where it was not known, is over: it came to `charge` tokens."""
         with self._lock:
             if share := self._shares.get(name):
                 share.running -= cost
                 share.ended += charge / share.weight
-                share.learn(cost, charge)
+                if cost:
+                    share.learn(cost, charge)
 
     def rest(self, names: Iterable[str]) -> None:
         """Nothing waits for these: what they leave to others is not kept for them."""

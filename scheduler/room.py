@@ -114,7 +114,7 @@ class Room:
         entries = [_entry(each) for each in sorted(newcomers, key=lambda newcomer: newcomer.run_id)]
         ended = [[str(each.user_id), each.cost, each.charge] for each in corrections]
         now_ms = self._clock() if self._clock else ""
-        args = [now_ms, lookahead, departed, self._tier, len(entries), *chain(*entries), *chain(*ended)]
+        args: list[Any] = [now_ms, lookahead, departed, self._tier, len(entries), *chain(*entries), *chain(*ended)]
         taken, waiting = self._release(keys=[*self._keys, self._drain_key, *self._order_keys], args=args)
         departures = [
             Departure(UUID(run_id.decode()), cost) for run_id, cost in zip(taken[::2], taken[1::2], strict=True)
@@ -139,7 +139,7 @@ class Room:
 
         False when no worker would meet it anyway.
         """
-        args = [str(run.run_id), str(run.user_id), run.cost]
+        args: list[Any] = [str(run.run_id), str(run.user_id), run.cost]
         return bool(self._remove(keys=[*self._keys, *self._order_keys], args=args))
 
 

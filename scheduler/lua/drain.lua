@@ -10,6 +10,7 @@
 --            at, leaving, leaving_squares  when the latest batch began, and what will count of it
 --            gap_ms       from the batch before to it; 0 when it does not count, or has been counted
 --            unbroken     1 while runs have waited ever since `at`
+--            weight:<tier>  told by workers; not read here
 --            charge:<tier>  tokens that a run of the tier was charged at its end, a decaying mean
 --            since        from when runs have waited and none has left; 0 while none waits
 -- Squares are those of the times between one departure and the next, in ms: by them who comes can tell a burst every
