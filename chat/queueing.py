@@ -31,7 +31,7 @@ READS = ("model", "tier", "input_tokens", "max_output_tokens", "released_at")
 def admit(run: Run) -> None:
     """Let a queued run into its room. With the broker away it waits in the database."""
     try:
-        sent = dispatcher().admit([_newcomer(run)], run.model_id, run.tier_id)
+        sent = dispatcher().admit([newcomer(run)], run.model_id, run.tier_id)
     except (RedisError, KombuError, OSError) as error:
         # The row stays queued, by which the reaper finds it.
         logger.warning("dispatch.failed run=%s reason=%s", run.pk, type(error).__name__)
@@ -42,7 +42,7 @@ def admit(run: Run) -> None:
 def withdraw(run: Run) -> None:
     """Take a run that has ended out of its room or its queue. With the broker away its message finds nothing to do."""
     try:
-        if dispatcher().remove(_newcomer(run), run.model_id, run.tier_id):
+        if dispatcher().remove(newcomer(run), run.model_id, run.tier_id):
             release(run.model_id, run.tier_id)
     except (RedisError, KombuError, OSError) as error:
         logger.warning("dispatch.not_withdrawn run=%s reason=%s", run.pk, type(error).__name__)
@@ -59,7 +59,7 @@ def readmit(runs: Iterable[Run]) -> int:
     room_of = attrgetter("model_id", "tier_id")
     for (model, tier), group in groupby(sorted(runs, key=room_of), key=room_of):
         waiting = {run.pk: run for run in group}
-        missing = [_newcomer(waiting[run_id]) for run_id in dispatcher().missing([*waiting], model, tier)]
+        missing = [newcomer(waiting[run_id]) for run_id in dispatcher().missing([*waiting], model, tier)]
         _mark_released(dispatcher().admit(missing, model, tier))
         found += len(missing)
     return found
@@ -82,6 +82,11 @@ def correct(run: Run) -> None:
         release(run.model_id, run.tier_id, corrections=[correction(run)])
     except (RedisError, KombuError, OSError) as error:
         logger.warning("dispatch.not_corrected run=%s reason=%s", run.pk, type(error).__name__)
+
+
+def newcomer(run: Run) -> Newcomer:
+    """The run as its room takes it in: charged only once, and told apart by whether a room let it go before."""
+    return Newcomer(run.pk, run.chat.owner_id, run.cost, was_charged=run.released_at is not None)
 
 
 def correction(run: Run) -> Correction:
@@ -140,10 +145,6 @@ def _dispatcher(broker_url: str, lookahead: int) -> Dispatcher:
     from chatsite.celery import app
 
     return Dispatcher(broker_client(broker_url), app, lookahead)
-
-
-def _newcomer(run: Run) -> Newcomer:
-    return Newcomer(run.pk, run.chat.owner_id, run.cost, was_charged=run.released_at is not None)
 
 
 def _mark_released(release: Release) -> None:

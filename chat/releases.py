@@ -100,6 +100,6 @@ class Releases:
             await self._rows.act(act, *args)
         except (KombuError, RedisError, DatabaseError, OSError) as error:
             # The rows say that they wait, whatever the broker knows.
-            logger.warning("%s.failed of=%s error=%s", act.__name__, args[:2], type(error).__name__)
+            logger.warning("%s.failed of=%s error=%s", act.__name__, list(args)[:2], type(error).__name__)
         except Exception:
-            logger.exception("%s.failed of=%s", act.__name__, args[:2])
+            logger.exception("%s.failed of=%s", act.__name__, list(args)[:2])

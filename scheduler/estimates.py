@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Self, cast
+from typing import Any, Self, cast
 
 from redis import Redis
 
@@ -105,7 +105,7 @@ class Estimates:
 
     def note_weights(self, model: str, weights: Mapping[str, int]) -> None:
         """The tiers' weights by which the model's workers take from its queues: whoever reads the drain has them."""
-        fields = {f"weight:{tier}": weight for tier, weight in weights.items()}
+        fields: dict[Any, Any] = {f"weight:{tier}": weight for tier, weight in weights.items()}
         self._redis.ask(lambda: bool(self._client.hset(drain_key(model), mapping=fields)), otherwise=False)
 
     def _read(self, model: str) -> Drain:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import pytest
 from redis import Redis
@@ -13,7 +13,8 @@ from chat import queueing
 from chat.models import Run
 from chat.releases import Releases
 from inference.scripted_engine import Script
-from scheduler.room import drain_key
+from scheduler.fairness import FairOrder
+from scheduler.room import Correction, Release, drain_key
 from tests.chat.generating import working
 from tests.streaming.telling import until
 
@@ -22,7 +23,12 @@ from tests.streaming.telling import until
 def told(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, int]]:
     """What was asked of the broker: model, tier and how many have left."""
     calls: list[tuple[str, str, int]] = []
-    monkeypatch.setattr(queueing, "release", lambda *call: calls.append(call))
+
+    def release(model: str, tier: str, departed: int, _corrections: Iterable[Correction]) -> Release:
+        calls.append((model, tier, departed))
+        return Release([])
+
+    monkeypatch.setattr(queueing, "release", release)
     return calls
 
 
@@ -45,7 +51,7 @@ def departed(told: list[tuple[str, str, int]]) -> Counter[tuple[str, str]]:
 
 async def test_each_claim_is_told_once_and_no_end(told: list[tuple[str, str, int]]) -> None:
     runs = [claimed(), claimed(), claimed("pro")]
-    releases = Releases()
+    releases = Releases(FairOrder())
     async with releases.releasing():
         for run in runs:
             releases.claimed(run)
@@ -61,7 +67,7 @@ async def test_each_claim_is_told_once_and_no_end(told: list[tuple[str, str, int
 async def test_a_run_that_is_claimed_again_has_left_again(told: list[tuple[str, str, int]]) -> None:
     first = claimed()
     again = Run(pk=first.pk, model_id="m", tier_id="free", attempt=2)
-    releases = Releases()
+    releases = Releases(FairOrder())
     async with releases.releasing():
         for run in (first, again):
             releases.claimed(run)

@@ -18,6 +18,7 @@ from scheduler.dispensable import DispensableRedis
 from scheduler.estimates import Drain, Estimates
 from scheduler.room import Room, drain_key, room_key
 from tests.metering import metered
+from tests.rooms import strangers
 
 SLOTS = 16
 STEP_S = 5.0
@@ -51,7 +52,7 @@ class Queue:
 
     def arrive(self, count: int) -> None:
         """So many runs come to wait."""
-        self._room.release(0, [uuid7() for _ in range(count)])
+        self._room.release(0, strangers(uuid7() for _ in range(count)))
 
     def leave(self, count: int, workers: int = 1) -> None:
         """So many runs leave for workers at once, each of which tells of its own."""
@@ -325,7 +326,7 @@ def test_telling_of_departures_costs_no_round_trip(queue: Queue, monkeypatch: py
     queue.arrive(3)
 
     with metered(monkeypatch) as costs:
-        queue._room.release(0, [uuid7()], departed=2)
+        queue._room.release(0, strangers([uuid7()]), departed=2)
 
     assert costs.round_trips == 1
 
