@@ -30,7 +30,7 @@ class Wish:
     """A release that is wanted, and what it is to tell: how many runs were claimed, what others came to."""
 
     claimed: int = 0
-    corrections: list[Correction] = field(default_factory=list)
+    corrections: list[Correction] = field(default_factory=list, repr=False)
 
 
 class Releases:
@@ -100,6 +100,6 @@ class Releases:
             await self._rows.act(act, *args)
         except (KombuError, RedisError, DatabaseError, OSError) as error:
             # The rows say that they wait, whatever the broker knows.
-            logger.warning("%s.failed of=%s error=%s", act.__name__, list(args)[:2], type(error).__name__)
+            logger.warning("%s.failed of=%s error=%s", act.__name__, args, type(error).__name__)
         except Exception:
-            logger.exception("%s.failed of=%s", act.__name__, list(args)[:2])
+            logger.exception("%s.failed of=%s", act.__name__, args)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self, cast
 
@@ -93,10 +93,14 @@ class Drain:
 
 
 class Estimates:
-    """Reads drains from the broker's Redis, in one round trip each. While it is away nothing is known."""
+    """Reads drains from the broker's Redis, in one round trip each. While it is away nothing is known.
 
-    def __init__(self, redis: DispensableRedis) -> None:
+    `clock` tells milliseconds since the epoch; without one it is Redis's own time.
+    """
+
+    def __init__(self, redis: DispensableRedis, clock: Callable[[], int] | None = None) -> None:
         self._redis = redis
+        self._clock = clock
         self._client = Redis(connection_pool=redis.pool)
 
     def drain(self, model: str) -> Drain:
@@ -112,8 +116,12 @@ class Estimates:
         with self._client.pipeline(transaction=False) as pipe:
             pipe.hgetall(drain_key(model))
             pipe.time()
-            stored, clock = pipe.execute()
-        return Drain.read(stored, cast(Clock, clock))
+            stored, time = pipe.execute()
+        return Drain.read(stored, _as_time(self._clock()) if self._clock else cast(Clock, time))
+
+
+def _as_time(now_ms: int) -> Clock:
+    return now_ms // 1000, now_ms % 1000 * 1000
 
 
 def _by_tier(stored: Mapping[bytes, bytes], prefix: bytes) -> dict[str, bytes]:
