@@ -91,8 +91,9 @@ class Runner:
 
 
 @app.task(base=CoroutineTask, name="pool-test.generate")
-async def generate(runner: Runner, job: str, tokens: int, script: str) -> None:
+async def generate(runner: Runner, job: str, tokens: int, script: str) -> int:
     await runner.generate(job, tokens, script)
+    return tokens
 
 
 @app.task(base=CoroutineTask, name="pool-test.stop_engine")

@@ -11,7 +11,7 @@ from redis import Redis
 
 from inference import queues
 from inference.host import NotServed
-from inference.queues import QueueNames
+from inference.queues import COST, FairCycle, QueueNames
 from scheduler.fairness import FairOrder
 from tests.inference.pool_host import TOLD
 from tests.inference.pool_worker import StartWorker, send
@@ -71,6 +71,34 @@ def test_a_queue_that_is_named_while_the_broker_reconnects_is_pulled_from(
     wait_until(lambda: worker.count("done") == 1, "its task is done")
 
 
+def test_a_worker_takes_from_each_queue_its_share_of_the_tokens(
+    start_worker: StartWorker, queue: Queue, later: Queue, streams: Redis
+) -> None:
+    streams.hset(_names_of(queue), later.name, 3)
+    for number in range(40):
+        # One in two as an earlier release sends them.
+        cost = {COST: 20} if number % 2 else {}
+        queue.send("pool-test.generate", "short", 2, "Hi", **cost)
+        later.send("pool-test.generate", "long", 4, "Hi", **cost)
+    worker = start_worker(SCRIPT_SLOTS="1", SCRIPT_TOKENS_PER_S="500")
+
+    wait_until(lambda: worker.count("done") >= 50, "most are done")
+
+    # Three times the tokens are three long ones to two short ones.
+    done = [what for what in worker.told() if what.startswith("done")][:50]
+    assert done.count("done long") == pytest.approx(30, abs=1)
+
+
+def test_kombu_asks_for_all_queues_in_order_and_for_those_without_a_share_last() -> None:
+    order = FairOrder()
+    order.weigh({"free": 1, "pro": 8})
+    cycle = FairCycle(order)
+    cycle.update({"pro", "free", "gone"})
+    order.start("free", 10)
+
+    assert cycle.consume(3) == ["pro", "free", "gone"]
+
+
 async def test_names_stay_while_the_host_does_not_know(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -93,9 +121,11 @@ async def test_names_stay_while_the_host_does_not_know(
             raise answer
         return answer
 
-    names = QueueNames({"a": 1}, read, FairOrder())
+    order = FairOrder()
+    names = QueueNames({"a": 1}, read, order)
     async with names.following():
         await all_read.wait()
 
     assert met[:8] == [("a",)] * 6 + [("a", "b")] * 2
+    assert order.ranked() == ["c"]
     assert caplog.text.count("reason=away") == 1
