@@ -39,10 +39,9 @@ class _Share:
         self.ended += tag - self.tag
 
     def learn(self, cost: int, charge: int) -> None:
-        """What a run came to, beside those before it; the tag stays."""
-        tag, kept = self.tag, 1 - 1 / REMEMBERED_RUNS
+        """What a run came to, beside those before it."""
+        kept = 1 - 1 / REMEMBERED_RUNS
         self.costs, self.charges = self.costs * kept + cost, self.charges * kept + charge
-        self.ended += tag - self.tag
 
 
 class FairOrder:
@@ -55,29 +54,31 @@ class FairOrder:
 
     def __init__(self) -> None:
         self._shares: dict[str, _Share] = {}
+        self._resting: set[str] = set()
         self._now = 0.0
         self._lock = threading.Lock()
 
     def weigh(self, weights: Mapping[str, int]) -> None:
         """The names that exist now, and the weights that hold from now on; a new name starts at the virtual time."""
         with self._lock:
-            self._shares = {
-                name: self._shares.get(name) or _Share(weight, self._now) for name, weight in weights.items()
-            }
-            for name, weight in weights.items():
-                self._shares[name].weigh(weight)
+            known = self._shares
+            self._shares = {name: known.get(name) or _Share(weight, self._now) for name, weight in weights.items()}
+            for name, share in self._shares.items():
+                share.weigh(weights[name])
 
     def ranked(self) -> list[str]:
         """All names, the one that is to go next first."""
         with self._lock:
-            return sorted(self._shares, key=lambda name: self._shares[name].tag)
+            return sorted(self._shares, key=lambda name: (self._tag(name), name not in self._resting))
 
     def start(self, name: str, cost: int) -> None:
         """A run begins that may come to `cost` tokens; a name that is not known is not counted."""
         with self._lock:
             if share := self._shares.get(name):
-                self._now = max(self._now, share.tag)
+                self._now = self._tag(name)
+                share.ended += self._now - share.tag
                 share.running += cost
+                self._resting.discard(name)
 
     def correct(self, name: str, cost: int, charge: int) -> None:
         """A run that began with that cost, 0 where it was not known, is over: it came to `charge` tokens."""
@@ -89,7 +90,10 @@ class FairOrder:
                     share.learn(cost, charge)
 
     def rest(self, names: Iterable[str]) -> None:
-        """Nothing waits for these: what they leave to others is not kept for them."""
+        """Nothing waits for these: until their next start, what they leave to others is not kept for them."""
         with self._lock:
-            for share in (self._shares[name] for name in names if name in self._shares):
-                share.ended += max(0.0, self._now - share.tag)
+            self._resting.update(names)
+
+    def _tag(self, name: str) -> float:
+        tag = self._shares[name].tag
+        return max(tag, self._now) if name in self._resting else tag

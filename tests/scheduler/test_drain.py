@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from random import Random
 from statistics import median, quantiles
@@ -16,7 +17,7 @@ from uuid6 import uuid7
 
 from scheduler.dispensable import DispensableRedis
 from scheduler.estimates import Drain, Estimates
-from scheduler.room import Room, room_key
+from scheduler.room import Correction, Room, room_key
 from tests.metering import metered
 from tests.rooms import strangers
 
@@ -345,6 +346,30 @@ def test_from_other_tiers_go_before_as_many_as_have_their_turn_or_wait() -> None
     assert drain.ahead("free", 20) == 19 + 3 + 20
     assert drain.ahead("pro", 60) == 59 + 40 + 3
     assert drain.eta_s("pro", 60) == round(0.5 + 102)
+
+
+def test_from_a_heavier_tier_more_go_before_and_from_one_with_longer_runs_fewer() -> None:
+    shares = Drain(waiting={"free": 90, "pro": 90}, weights={"free": 1, "pro": 8})
+    assert shares.ahead("free", 3) == 2 + 24
+    assert shares.ahead("pro", 3) == 2 + 1
+    assert shares.ahead("free", 50) == 49 + 90
+
+    longer = replace(shares, charges={"free": 100.0, "pro": 400.0})
+    assert longer.ahead("free", 3) == 2 + 6
+    assert longer.ahead("pro", 3) == 2 + 2
+
+
+def test_weights_and_what_runs_come_to_are_told_with_the_drain(redis: Redis, name: str) -> None:
+    estimates = Estimates(DispensableRedis(settings.BROKER_URL))
+    estimates.note_weights(name, {"free": 1, "pro": 8})
+    room = Room(redis, name, "free")
+    room.release(0, corrections=[Correction(uuid4(), 500, 100)])
+    room.release(0, corrections=[Correction(uuid4(), 500, 164)] * 2)
+
+    drain = estimates.drain(name)
+
+    assert drain.weights == {"free": 1, "pro": 8}
+    assert drain.charges == {"free": pytest.approx(102, abs=0.1)}
 
 
 def test_tiers_that_share_slots_are_told_of_each_other(redis: Redis, name: str) -> None:

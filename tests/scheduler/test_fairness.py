@@ -68,7 +68,7 @@ def test_shares_of_tokens_are_as_the_weights_whatever_runs_come_to(order: FairOr
 
     list(worker.starts(5000))
 
-    assert shares(worker.served) == pytest.approx({"free": 1 / 12, "plus": 3 / 12, "pro": 8 / 12}, rel=0.03)
+    assert shares(worker.served) == pytest.approx({"free": 1 / 12, "plus": 3 / 12, "pro": 8 / 12}, rel=0.05)
 
 
 def test_the_lowest_tier_is_never_left_out_for_long(order: FairOrder) -> None:

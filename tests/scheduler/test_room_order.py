@@ -188,7 +188,7 @@ def test_a_release_tells_how_many_wait_in_each_tier_of_the_model(redis: Redis, r
 class Trace:
     """Users of whom each has two runs waiting all along, on a few slots; runs end in any order."""
 
-    USERS, SLOTS, LARGEST = 9, 4, 1000
+    USERS, SLOTS, LARGEST = 9, 2, 1000
 
     def __init__(self, room: Room) -> None:
         self._room = room
@@ -203,7 +203,7 @@ class Trace:
 
     def _ask(self, user: UUID) -> None:
         # Each has runs of another size, and uses another part of them.
-        most = self.LARGEST if user.int % 2 else self.LARGEST // 10
+        most = self.LARGEST if user.int % 2 else self.LARGEST // 3
         run = of(user, self._random.randint(1, most))
         self._waiting[run.run_id] = run
         self._room.release(0, [run])
@@ -212,7 +212,7 @@ class Trace:
         for departure in self._room.release(self.SLOTS - len(self._running), corrections=corrections).taken:
             run = self._waiting.pop(departure.run_id)
             self._ask(run.user_id)
-            part = 0.1 if run.user_id.int % 3 else 1.0
+            part = 0.3 if run.user_id.int % 3 else 1.0
             self._running.append((run, self._random.randint(0, int(run.cost * part))))
 
     def step(self) -> None:
@@ -235,5 +235,5 @@ def test_two_who_always_wait_are_served_alike_within_the_bound(room: Room) -> No
         trace.step()
         gaps.append(trace.has_a_gap_between())
 
-    assert trace.served.total() > 20 * bound
+    assert min(trace.served.values()) > 2 * bound
     assert max(gaps) <= bound
