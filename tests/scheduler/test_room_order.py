@@ -89,6 +89,19 @@ def test_what_a_run_did_not_use_brings_its_user_forward(room: Room) -> None:
     assert order(room) == ids(alice[1], bob[1], bob[2], alice[2])
 
 
+def test_what_is_given_back_stays_with_a_user_who_has_runs_waiting(room: Room) -> None:
+    alice, bob = [of(ALICE, 1000), of(ALICE, 1000), of(ALICE, 10)], [of(BOB, 700) for _ in range(4)]
+    room.release(0, [*alice, *bob])
+    assert taken(room.release(5)) == ids(alice[0], bob[0], bob[1], alice[1], bob[2])
+    room.release(0, corrections=[Correction(ALICE, 1000, 0)] * 2)
+
+    carol, another = of(CAROL), of(ALICE, 10)
+    for run in (carol, another):
+        room.release(0, [run])
+
+    assert order(room) == ids(alice[2], another, carol, bob[3])
+
+
 def test_a_user_with_nothing_waiting_keeps_the_counter_until_others_have_passed_it(
     room: Room, redis: Redis, name: str
 ) -> None:
