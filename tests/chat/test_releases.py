@@ -14,7 +14,7 @@ from chat.models import Run
 from chat.releases import Releases
 from inference.scripted_engine import Script
 from scheduler.fairness import FairOrder
-from scheduler.room import Correction, Release, drain_key
+from scheduler.room import Correction, Release, drain_key, queue_name
 from tests.chat.generating import working
 from tests.streaming.telling import until
 
@@ -26,7 +26,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, int]]:
 
     def release(model: str, tier: str, departed: int, _corrections: Iterable[Correction]) -> Release:
         calls.append((model, tier, departed))
-        return Release([])
+        return Release([], {"free": 2, "plus": 0})
 
     monkeypatch.setattr(queueing, "release", release)
     return calls
@@ -35,6 +35,18 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, int]]:
 @pytest.fixture
 def run(new_run: Callable[..., Run]) -> Run:
     return new_run()
+
+
+class RestNoted(FairOrder):
+    """Notes who rests."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rested: set[str] = set()
+
+    def rest(self, names: Iterable[str]) -> None:
+        """As it is."""
+        self.rested.update(names)
 
 
 def claimed(tier: str = "free", attempt: int = 1) -> Run:
@@ -74,6 +86,28 @@ async def test_a_run_that_is_claimed_again_has_left_again(told: list[tuple[str, 
         await until(lambda: told)
 
     assert told == [("m", "free", 2)]
+
+
+async def test_the_order_hears_in_which_queues_nothing_waits(told: list[tuple[str, str, int]]) -> None:
+    order = RestNoted()
+    order.weigh({queue_name("m", tier): 1 for tier in ("free", "plus", "pro")})
+    releases = Releases(order)
+    async with releases.releasing():
+        releases.claimed(claimed())
+        await until(lambda: order.rested)
+
+    assert order.rested == {queue_name("m", "plus"), queue_name("m", "pro")}
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_a_worker_that_ends_a_run_tells_and_returns_what_it_came_to(run: Run, broker: Redis) -> None:
+    async with working(Script(text="Hi")) as worker:
+        charge = await worker.attempts.run(run.pk)
+        row = await worker.row(run)
+        await until(lambda: broker.hexists(drain_key(run.model_id), f"charge:{run.tier_id}"))
+
+    assert 0 < charge == row.charged_tokens < row.cost
+    assert float(broker.hget(drain_key(run.model_id), f"charge:{run.tier_id}") or 0) == charge
 
 
 @pytest.mark.django_db(transaction=True)

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from random import Random
+from typing import cast
 from uuid import UUID, uuid4
 
 import pytest
@@ -41,7 +42,8 @@ def room(redis: Redis, name: str) -> Room:
 
 def counters(redis: Redis, name: str) -> dict[UUID, float]:
     """Of users who have nothing waiting."""
-    return {UUID(user.decode()): score for user, score in redis.zrange(f"counters:{name}:free", 0, -1, withscores=True)}
+    found = cast(list[tuple[bytes, float]], redis.zrange(f"counters:{name}:free", 0, -1, withscores=True))
+    return {UUID(user.decode()): score for user, score in found}
 
 
 def order(room: Room) -> list[UUID]:
