@@ -12,10 +12,10 @@ REMEMBERED_RUNS = 64
 
 @dataclass(slots=True)
 class _Share:
-    """A name's part: what it had, in tokens by weight, and the costs of what runs.
+    """A name's part: what its ended runs had, by its weight, and what is expected of those that run.
 
-    `part` is what of its cost a run came to at its end, of late. The worst case is no guide while many run: their
-    tokens would seem spent, and be given back as their slots go to another tier, ahead of which the name then is.
+    `charges / costs` is what part of its cost a run came to, of late. The whole cost is no guide while many run: their
+    tokens would seem spent, and be given back as their slots go to another name, ahead of which this one then is.
     """
 
     weight: int
