@@ -10,7 +10,7 @@ from uuid import UUID
 from django.conf import settings
 from uuid6 import uuid7
 
-from chat import accounting, announcements, last_words, outcomes
+from chat import accounting, announcements, last_words, outcomes, queueing
 from chat.draft import Counts
 from chat.emitted import Emitted, agree
 from chat.finishing import finish_run
@@ -38,6 +38,7 @@ def bury(run_id: UUID) -> bool:
         "run.ended run=%s attempt=%d status=%s code=%s output_tokens=%d",
         *(run.pk, claim.attempt, run.status, run.error_code or "-", run.output_tokens),
     )
+    queueing.correct(run)
     announcements.ended(run)
     return True
 

@@ -43,6 +43,7 @@ def dismiss(runs: Iterable[Run]) -> None:
     """Make readers, workers and queues let go of runs that were deleted while they were live, given as they were."""
     for run in runs:
         if run.status == Status.STREAMING:
+            queueing.correct(run)
             last_words.nudge(run.worker, run.pk)
             # An attempt that nobody makes: what the worker still writes is refused.
             run.attempt += 1

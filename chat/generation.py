@@ -85,14 +85,18 @@ class Attempts:
             if attempt.run.pk == run_id:
                 self._stop(attempt, Verdict.CANCELLED)
 
-    async def run(self, run_id: UUID) -> None:
-        """Claim a run and bring it to its end; does nothing when it is not ours. Raises `HandedBack`, `EngineDead`."""
+    async def run(self, run_id: UUID) -> int:
+        """Claim a run and bring it to its end; returns what it is charged. Raises `HandedBack`, `EngineDead`.
+
+        Does nothing when it is not ours.
+        """
         with self._gate.expecting() as visit:
             attempt = await self._summoned(Summons(run_id, visit))
             if attempt is None:
                 self._releases.want_all()
-            else:
-                await self._carry(attempt)
+                return 0
+            await self._carry(attempt)
+            return attempt.run.charged_tokens
 
     async def _carry(self, attempt: Attempt) -> None:
         self._live.add(attempt)
@@ -259,7 +263,7 @@ class Attempts:
 async def attempts_on(workplace: Workplace, lease: timedelta) -> AsyncIterator[Attempts]:
     """The worker's attempts, with the tasks beside them that renew leases, release the next runs and tell pages."""
     rows = Rows(DATABASE_THREADS)
-    leases, releases = Leases(lease), Releases()
+    leases, releases = Leases(lease), Releases(workplace.order)
     try:
         async with leases.renewing(), releases.releasing(), announcing() as announcer:
             yield Attempts(workplace, rows, leases, releases, announcer)

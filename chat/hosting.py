@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from celery import Celery
 
     from chat.generation import Attempts
+    from scheduler.fairness import FairOrder
 
 # This module is where the worker process enters Django, as manage.py and asgi.py are for others.
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "chatsite.settings")
@@ -45,6 +46,12 @@ class RowHost:
         finally:
             connections.close_all()
 
+    def queue_order(self) -> FairOrder:
+        """One that heeds the tiers' weights."""
+        from scheduler.fairness import FairOrder
+
+        return FairOrder()
+
     def runner(self, workplace: Workplace) -> AbstractAsyncContextManager[Attempts]:
         """Attempts on the workplace's engine."""
         from django.conf import settings
@@ -55,6 +62,7 @@ class RowHost:
 
 
 def _served_model(slug: str) -> ServedModel:
+    from chat.queueing import estimates
     from scheduler.models import Model, Tier
     from scheduler.room import queue_name
 
@@ -62,8 +70,9 @@ def _served_model(slug: str) -> ServedModel:
     if model is None:
         raise NotServed(f"no active model {slug!r}")
     # Of all tiers, not the model's own alone: runs may wait from before a tier lost the model.
-    tiers = Tier.objects.values_list("slug", flat=True)
-    queues = tuple(queue_name(slug, tier) for tier in tiers)
+    weights = dict(Tier.objects.values_list("slug", "weight"))
+    estimates().note_weights(slug, weights)
+    queues = {queue_name(slug, tier): weight for tier, weight in weights.items()}
     return ServedModel(slug, Path(model.source), model.context_window, queues)
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from functools import lru_cache
 from itertools import groupby
 from math import ceil
 from operator import attrgetter
-from uuid import UUID
 
 from django.conf import settings
 from django.db.models.functions import Now
@@ -21,14 +20,18 @@ from scheduler.dispatch import Dispatcher, broker_client
 from scheduler.dispensable import shared
 from scheduler.estimates import Estimates
 from scheduler.models import Model, Tier
+from scheduler.room import Correction, Newcomer, Release
 
 logger = logging.getLogger(__name__)
+
+# What `readmit` reads of runs, beside their chats' owner.
+READS = ("model", "tier", "input_tokens", "max_output_tokens", "released_at")
 
 
 def admit(run: Run) -> None:
     """Let a queued run into its room. With the broker away it waits in the database."""
     try:
-        sent = dispatcher().admit([run.pk], run.model_id, run.tier_id)
+        sent = dispatcher().admit([newcomer(run)], run.model_id, run.tier_id)
     except (RedisError, KombuError, OSError) as error:
         # The row stays queued, by which the reaper finds it.
         logger.warning("dispatch.failed run=%s reason=%s", run.pk, type(error).__name__)
@@ -39,7 +42,7 @@ def admit(run: Run) -> None:
 def withdraw(run: Run) -> None:
     """Take a run that has ended out of its room or its queue. With the broker away its message finds nothing to do."""
     try:
-        if dispatcher().remove(run.pk, run.model_id, run.tier_id):
+        if dispatcher().remove(newcomer(run), run.model_id, run.tier_id):
             release(run.model_id, run.tier_id)
     except (RedisError, KombuError, OSError) as error:
         logger.warning("dispatch.not_withdrawn run=%s reason=%s", run.pk, type(error).__name__)
@@ -54,22 +57,41 @@ def readmit(runs: Iterable[Run]) -> int:
     """
     found = 0
     room_of = attrgetter("model_id", "tier_id")
-    for (model, tier), waiting in groupby(sorted(runs, key=room_of), key=room_of):
-        missing = dispatcher().missing([run.pk for run in waiting], model, tier)
+    for (model, tier), group in groupby(sorted(runs, key=room_of), key=room_of):
+        waiting = {run.pk: run for run in group}
+        missing = [newcomer(waiting[run_id]) for run_id in dispatcher().missing([*waiting], model, tier)]
         _mark_released(dispatcher().admit(missing, model, tier))
         found += len(missing)
     return found
 
 
-def release(model: str, tier: str, departed: int = 0) -> list[UUID]:
+def release(model: str, tier: str, departed: int = 0, corrections: Iterable[Correction] = ()) -> Release:
     """Send the runs that are next, while the queue is shallow; call it when a worker has taken one or ended one.
 
-    `departed` is how many workers have taken and nobody has told of yet. Raises `RedisError` or `KombuError` when the
-    broker is away.
+    `departed` is how many workers have taken and nobody has told of yet, `corrections` what those came to that have
+    ended since. Raises `RedisError` or `KombuError` when the broker is away.
     """
-    sent = dispatcher().release(model, tier, departed)
+    sent = dispatcher().release(model, tier, departed, corrections)
     _mark_released(sent)
     return sent
+
+
+def correct(run: Run) -> None:
+    """Let the order know what a run came to that its worker does not tell of. With the broker away it never does."""
+    try:
+        release(run.model_id, run.tier_id, corrections=[correction(run)])
+    except (RedisError, KombuError, OSError) as error:
+        logger.warning("dispatch.not_corrected run=%s reason=%s", run.pk, type(error).__name__)
+
+
+def newcomer(run: Run) -> Newcomer:
+    """The run as its room takes it in: charged only once, and told apart by whether a room let it go before."""
+    return Newcomer(run.pk, run.chat.owner_id, run.cost, was_charged=run.released_at is not None)
+
+
+def correction(run: Run) -> Correction:
+    """What an ended run was charged, in place of its cost."""
+    return Correction(run.chat.owner_id, run.cost, run.charged_tokens)
 
 
 def release_all() -> None:
@@ -88,7 +110,7 @@ def retry_after_s(waiting: Waiting, model: Model, tier: Tier) -> int:
     At most the deadline of those who wait: by then they have left, though no worker takes any. One round trip, and at
     most one query.
     """
-    drain = Estimates(shared(settings.BROKER_URL)).drain(model.pk)
+    drain = estimates().drain(model.pk)
     # So many are to leave before there is one: of the tier, and of all tiers.
     of_tier, of_model = 1 - waiting.places_in_tier(tier), 1 - waiting.places_at_model(model, tier)
     wait_s = drain.retry_after_s(max(drain.ahead(tier.pk, of_tier) if of_tier > 0 else 0, of_model - 1))
@@ -103,9 +125,14 @@ def lateness_s(waiting: Waiting, model: Model, tier: Tier) -> int:
     """
     if not waiting.of_model:
         return 0
-    drain = Estimates(shared(settings.BROKER_URL)).drain(model.pk)
+    drain = estimates().drain(model.pk)
     wait_s = drain.wait_s(drain.ahead(tier.pk, waiting.of_tier + 1))
     return 0 if wait_s is None else max(0, ceil(wait_s - tier.queue_deadline_s))
+
+
+def estimates() -> Estimates:
+    """By the broker of the settings."""
+    return Estimates(shared(settings.BROKER_URL))
 
 
 def dispatcher() -> Dispatcher:
@@ -120,6 +147,6 @@ def _dispatcher(broker_url: str, lookahead: int) -> Dispatcher:
     return Dispatcher(broker_client(broker_url), app, lookahead)
 
 
-def _mark_released(run_ids: Collection[UUID]) -> None:
-    if run_ids:
+def _mark_released(release: Release) -> None:
+    if run_ids := [departure.run_id for departure in release.taken]:
         Run.objects.filter(pk__in=run_ids, released_at=None).update(released_at=Now())

@@ -75,8 +75,8 @@ class Reaper:
 
     def _revive(self) -> None:
         """Runs whose worker went silent, and queued ones of which the broker does not know."""
-        hopeful = [run for run in Run.objects.abandoned() if not _is_hopeless(run)]
-        queued = Run.objects.filter(status=Status.QUEUED).only("model", "tier")
+        hopeful = [run for run in Run.objects.abandoned().select_related("chat") if not _is_hopeless(run)]
+        queued = Run.objects.filter(status=Status.QUEUED).select_related("chat").only("chat__owner", *queueing.READS)
         if readmitted := queueing.readmit([*hopeful, *queued]):
             logger.warning("reaper.readmitted runs=%d abandoned=%d", readmitted, len(hopeful))
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
+from collections import defaultdict
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from typing import TypeVarTuple
 
 from django.db import DatabaseError
@@ -14,36 +15,50 @@ from kombu.exceptions import KombuError
 from redis.exceptions import RedisError
 
 from chat import queueing
-from chat.models import Run
+from chat.models import Run, Status
 from chat.rows import Rows
+from inference.host import QueueOrder
+from scheduler.room import Correction, queue_name
 
 logger = logging.getLogger(__name__)
 
 Args = TypeVarTuple("Args")
 
 
+@dataclass(slots=True)
+class Wish:
+    """A release that is wanted, and what it is to tell: how many runs were claimed, what others came to."""
+
+    claimed: int = 0
+    corrections: list[Correction] = field(default_factory=list, repr=False)
+
+
 class Releases:
     """Asks for releases beside the runs' own course: a broker that is away must not cost a run its time.
 
     A release fills the queue up to its depth, so that any number of wishes for one queue are one. It also tells how
-    many runs have left that queue for this worker meanwhile, by which the drain is measured; those of an outage of the
-    broker are forgotten, and the drain looks slower for a while.
+    many runs have left that queue for this worker meanwhile, by which the drain is measured, and what ended runs came
+    to, by which their users' next are placed; and it hears where nothing waits, for the order between the queues. What
+    falls into an outage of the broker is forgotten: the drain looks slower, and users' counters higher, for a while.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, order: QueueOrder) -> None:
+        self._order = order
         self._rows = Rows(threads=1, name="releases")
-        self._wanted = Counter[tuple[str, str]]()  # by model and tier: how many were claimed and not told of
+        self._wanted = defaultdict[tuple[str, str], Wish](Wish)  # by model and tier
         self._all_wanted = False
         self._called = asyncio.Event()
 
     def claimed(self, run: Run) -> None:
         """`run` has left its queue: there is room for one more in there."""
-        self._wanted[run.model_id, run.tier_id] += 1
+        self._wanted[run.model_id, run.tier_id].claimed += 1
         self._called.set()
 
     def ended(self, run: Run) -> None:
         """There may be room for one more after `run`: whoever should have released it may be dead."""
-        self._wanted[run.model_id, run.tier_id] += 0
+        wish = self._wanted[run.model_id, run.tier_id]
+        if Status(run.status).is_terminal:
+            wish.corrections.append(queueing.correction(run))
         self._called.set()
 
     def want_all(self) -> None:
@@ -70,8 +85,15 @@ class Releases:
                 self._all_wanted = False
                 await self._robustly(queueing.release_all)
             while self._wanted:
-                (model, tier), departed = self._wanted.popitem()
-                await self._robustly(queueing.release, model, tier, departed)
+                (model, tier), wish = self._wanted.popitem()
+                await self._robustly(self.release, model, tier, wish)
+
+    def release(self, model: str, tier: str, wish: Wish) -> None:
+        """Do and tell as wished, and hear where nothing waits. In a thread."""
+        sent = queueing.release(model, tier, wish.claimed, wish.corrections)
+        waiting = {queue_name(model, each) for each, count in sent.waiting.items() if count}
+        # Of a tier that never had a run nothing is told.
+        self._order.rest(name for name in self._order.ranked() if name not in waiting)
 
     async def _robustly(self, act: Callable[[*Args], object], *args: *Args) -> None:
         try:

@@ -12,6 +12,6 @@ from scheduler.dispatch import TASK
 
 
 @shared_task(base=CoroutineTask, name=TASK)
-async def generate(attempts: Attempts, run_id: str) -> None:
-    """Produce a run's message. The row, not the message, says whether there is something to do."""
-    await attempts.run(UUID(run_id))
+async def generate(attempts: Attempts, run_id: str) -> int:
+    """Produce a run's message; returns its charge. The row, not the message, says if there is something to do."""
+    return await attempts.run(UUID(run_id))

@@ -6,6 +6,7 @@ import logging
 import signal
 import warnings
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any, cast
@@ -16,7 +17,7 @@ from celery.exceptions import SecurityWarning
 from celery.platforms import EX_OK
 
 from inference.pool import AsyncEnginePool, OpenRunner, worker_state
-from inference.queues import PullFromNewQueues, QueueNames
+from inference.queues import FairCycle, PullFromNewQueues, QueueNames
 
 logger = logging.getLogger(__name__)
 
@@ -42,6 +43,8 @@ class EngineWorker(Worker):
     def __init__(self, app: Celery, duty: Duty) -> None:
         self._duty = duty
         app.steps["consumer"].add(PullFromNewQueues)
+        in_order = {"queue_order_strategy": partial(FairCycle, duty.queues.order)}
+        app.conf.broker_transport_options = {**app.conf.broker_transport_options, **in_order}
         with warnings.catch_warnings():
             # Root is dangerous where messages are pickles; ours are JSON.
             warnings.simplefilter("ignore", SecurityWarning)
@@ -49,7 +52,7 @@ class EngineWorker(Worker):
                 app=app,
                 hostname=duty.worker_name,
                 queues=list(duty.queues.now),
-                pool=AsyncEnginePool.of(duty.open_runner, duty.drain_s),
+                pool=AsyncEnginePool.of(duty.open_runner, duty.drain_s, duty.queues.order),
                 concurrency=1,  # unread: the pool's limit is the engine's
                 quiet=True,
                 loglevel="WARNING",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,12 +29,31 @@ class HandedBack(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """The model as a worker needs it: its files, its window in tokens, and the queues to pull from."""
+    """The model as a worker needs it: its files, its window in tokens, and by weight the queues to pull from."""
 
     slug: str
     folder: Path
     context_window: int
-    queues: tuple[str, ...]
+    queues: Mapping[str, int]
+
+
+class QueueOrder(Protocol):
+    """From which queue a worker takes next. Called from several threads."""
+
+    def weigh(self, weights: Mapping[str, int]) -> None:
+        """The queues that exist now, and the weights that hold from now on."""
+
+    def ranked(self) -> list[str]:
+        """All of them, the one to take from next first."""
+
+    def start(self, name: str, cost: int) -> None:
+        """A run from that queue begins, of so many tokens at most."""
+
+    def correct(self, name: str, cost: int, charge: int) -> None:
+        """It is over, and came to `charge` tokens."""
+
+    def rest(self, names: Iterable[str]) -> None:
+        """Nothing waits in these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +66,7 @@ class Workplace:
     streams: Redis
     writer: StreamWriter
     on_room: Callable[[], None]
+    order: QueueOrder
 
 
 class Runner(Protocol):
@@ -78,6 +98,9 @@ class Host(Protocol):
 
     def served_model(self, slug: str) -> ServedModel:
         """The model as it is now. Asked again every few seconds, in threads. Raises `NotServed`."""
+
+    def queue_order(self) -> QueueOrder:
+        """A new one, for a worker from its start to its end."""
 
     def runner(self, workplace: Workplace) -> AbstractAsyncContextManager[Runner]:
         """What runs tasks on the workplace, from its first task to its last."""

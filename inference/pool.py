@@ -25,7 +25,8 @@ from celery.worker import state
 
 from inference import visibility
 from inference.engine import EngineDead
-from inference.host import HandedBack, Runner
+from inference.host import HandedBack, QueueOrder, Runner
+from inference.queues import COST
 
 logger = logging.getLogger(__name__)
 worker_state: Any = state  # its stub knows no value but the first
@@ -49,6 +50,11 @@ class Result:
     value: object = None
     error: Exception | None = None
 
+    @property
+    def charge(self) -> int:
+        """Tokens that the run was charged; 0 when it is not over, or led to nothing."""
+        return self.value if isinstance(self.value, int) else 0
+
     def unwrap(self) -> object:
         """The value, or the error raised."""
         if self.error is not None:
@@ -60,7 +66,8 @@ class CoroutineTask(Task[Any, Any]):
     """A task whose body is a coroutine function of a `Runner` and the message's arguments.
 
     The pool runs the body; Celery's own tracer then calls the task for the result, so that acknowledgement, rejection
-    and signals are stock. Weakness: `task_prerun` comes after the body, and time limits are not kept.
+    and signals are stock. The body returns how many tokens its run was charged. Weakness: `task_prerun` comes after the
+    body, and time limits are not kept.
     """
 
     abstract = True
@@ -88,6 +95,18 @@ class Job:
         tag: str = self.args[2]["properties"]["delivery_tag"]
         return tag
 
+    @property
+    def queue(self) -> str:
+        """Whence it came."""
+        name: str = self.args[2]["delivery_info"]["routing_key"]
+        return name
+
+    @property
+    def cost(self) -> int:
+        """The most tokens that it may come to; 0 when nobody said."""
+        tokens: int = self.args[2].get(COST, 0)
+        return tokens
+
     def finish(self, result: Result) -> None:
         """Let Celery's tracer find the result, which acknowledges or rejects the message."""
         task, task_id, request, *body = self.args
@@ -108,11 +127,13 @@ class AsyncEnginePool(BasePool):
 
     open_runner: ClassVar[OpenRunner]
     drain_s: ClassVar[float]
+    order: ClassVar[QueueOrder]
 
     @classmethod
-    def of(cls, open_runner: OpenRunner, drain_s: float) -> type[Self]:
+    def of(cls, open_runner: OpenRunner, drain_s: float, order: QueueOrder) -> type[Self]:
         """This pool for one runner: Celery makes its pool itself, from a class and without arguments of ours."""
-        return type(cls.__name__, (cls,), {"open_runner": staticmethod(open_runner), "drain_s": drain_s})
+        parts = {"open_runner": staticmethod(open_runner), "drain_s": drain_s, "order": order}
+        return type(cls.__name__, (cls,), parts)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -227,9 +248,10 @@ class AsyncEnginePool(BasePool):
         accept_callback: Callable[[int, float], None],
         **_options: Any,
     ) -> None:
-        """Start a task."""
+        """Start a task. Kombu asks for the next one's queue only after this, in this thread."""
         accept_callback(os.getpid(), time.monotonic())
         job = Job(target, args, callback)
+        self.order.start(job.queue, job.cost)
         self._jobs.add(job)
         self._on_loop(self._run(job))
 
@@ -248,6 +270,7 @@ class AsyncEnginePool(BasePool):
 
     def _finish(self, job: Job, result: Result) -> None:
         self._jobs.discard(job)
+        self.order.correct(job.queue, job.cost, result.charge)
         if isinstance(result.error, EngineDead):
             self._stop_worker(result.error)
         if isinstance(result.error, EngineDead | HandedBack):

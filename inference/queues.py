@@ -1,30 +1,37 @@
-"""Which queues a worker pulls from: its model's, and those that come to be while it runs."""
+"""Which queues a worker pulls from, and in which order: its model's, and those that come to be while it runs."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
 from celery import bootsteps
 
-from inference.host import NotServed
+from inference.host import NotServed, QueueOrder
 
 logger = logging.getLogger(__name__)
 
+# A message's header: the most tokens that its run may come to. Messages of earlier releases have none.
+COST = "cost"
 READ_S = 2.0
 PULL_S = 1.0
 
 
 class QueueNames:
-    """The model's queues as its host names them, read again every `READ_S`. Read by another thread."""
+    """The model's queues as its host names and weighs them, read again every `READ_S`. Read by another thread."""
 
-    def __init__(self, names: Sequence[str], read: Callable[[], Sequence[str]]) -> None:
-        self.now = tuple(names)
+    def __init__(self, weights: Mapping[str, int], read: Callable[[], Mapping[str, int]], order: QueueOrder) -> None:
+        self.order = order
         self._read = read
         self._is_known = True
+        self._heed(weights)
+
+    def _heed(self, weights: Mapping[str, int]) -> None:
+        self.now = tuple(weights)
+        self.order.weigh(weights)
 
     @asynccontextmanager
     async def following(self) -> AsyncIterator[None]:
@@ -39,7 +46,7 @@ class QueueNames:
     async def _follow_for_ever(self) -> None:
         while True:
             try:
-                self.now = tuple(await asyncio.to_thread(self._read))
+                self._heed(await asyncio.to_thread(self._read))
                 self._is_known = True
             except NotServed as refused:
                 self._stay(str(refused))
@@ -52,6 +59,27 @@ class QueueNames:
         if self._is_known:
             logger.warning("queues.not_read reason=%s", reason)
         self._is_known = False
+
+
+class FairCycle:
+    """What kombu's Redis channel asks, before each pull, in which order to look at its queues; one a channel."""
+
+    def __init__(self, order: QueueOrder) -> None:
+        self._order = order
+        self._queues: frozenset[str] = frozenset()
+
+    def update(self, queues: Iterable[str]) -> None:
+        """These the channel pulls from."""
+        self._queues = frozenset(queues)
+
+    def consume(self, _count: int) -> list[str]:
+        """All of them. One whose tier is gone comes last: nothing new is put there."""
+        ranked = [name for name in self._order.ranked() if name in self._queues]
+        return [*ranked, *sorted(self._queues.difference(ranked))]
+
+    def rotate(self, last_used: str) -> str:
+        """A message came from there: the pool charges it, which moves the queue."""
+        return last_used
 
 
 class PullFromNewQueues(bootsteps.StartStopStep):

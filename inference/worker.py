@@ -120,7 +120,7 @@ def serve(config: WorkerConfig, host: Host, served: ServedModel) -> int:
     from inference.queues import QueueNames
 
     parent_death.remember_spawner()
-    queues = QueueNames(served.queues, lambda: host.served_model(served.slug).queues)
+    queues = QueueNames(served.queues, lambda: host.served_model(served.slug).queues, host.queue_order())
     duty = Duty(
         worker_name=config.worker_name,
         queues=queues,
@@ -168,7 +168,7 @@ async def open_runner(
         await engine.start()
         await stack.enter_async_context(Watchdog(engine, config.engine_silence_s, on_dead))
         writer = await stack.enter_async_context(StreamWriter(redis))
-        workplace = Workplace(config.worker_name, engine, tokenizer, redis, writer, on_room)
+        workplace = Workplace(config.worker_name, engine, tokenizer, redis, writer, on_room, service.queues.order)
         runner = await stack.enter_async_context(service.host.runner(workplace))
         await stack.enter_async_context(ControlLine(redis, config.worker_name, runner.cancel))
         await stack.enter_async_context(service.queues.following())

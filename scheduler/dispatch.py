@@ -12,7 +12,8 @@ from redis import Redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from scheduler.room import Room, queue_name
+from inference.queues import COST
+from scheduler.room import Correction, Departure, Newcomer, Release, Room, queue_name
 
 TASK = "chat.tasks.generate"
 # Somebody waits for the answer to a POST meanwhile, and the row is kept whatever happens here.
@@ -41,40 +42,49 @@ class Dispatcher:
         self._lookahead = lookahead
         self._producers = pools.producers[_impatient(app.connection_for_write())]
 
-    def admit(self, run_ids: Iterable[UUID], model: str, tier: str) -> list[UUID]:
+    def admit(self, newcomers: Iterable[Newcomer], model: str, tier: str) -> Release:
         """Put runs into their room, then do as `release`."""
-        return self._send(self._room(model, tier).release(self._lookahead, run_ids), model, tier)
+        return self._send(self._room(model, tier).release(self._lookahead, newcomers), model, tier)
 
-    def release(self, model: str, tier: str, departed: int = 0) -> list[UUID]:
-        """Send the first runs of a room while its queue is shallow; returns what was sent.
+    def release(self, model: str, tier: str, departed: int = 0, corrections: Iterable[Correction] = ()) -> Release:
+        """Send the first runs of a room while its queue is shallow; tells what was sent.
 
-        `departed` is how many runs workers have taken and nobody has told of yet. Two callers at once may send a few
-        more than the queue should hold: its length is read before they send.
+        `departed` is how many runs workers have taken and nobody has told of yet, `corrections` likewise of those that
+        have ended. Two callers at once may send a few more than the queue should hold: its length is read before they
+        send.
         """
-        return self._send(self._room(model, tier).release(self._lookahead, departed=departed), model, tier)
+        room = self._room(model, tier)
+        return self._send(room.release(self._lookahead, departed=departed, corrections=corrections), model, tier)
 
     def missing(self, run_ids: Sequence[UUID], model: str, tier: str) -> list[UUID]:
         """Those of the runs that wait neither in their room nor in the queue behind it."""
         return self._room(model, tier).missing(run_ids)
 
-    def remove(self, run_id: UUID, model: str, tier: str) -> bool:
+    def remove(self, run: Newcomer, model: str, tier: str) -> bool:
         """Take a run back, from its room or from its queue; False when it waits in neither."""
-        return self._room(model, tier).remove(run_id)
+        return self._room(model, tier).remove(run)
 
     def _room(self, model: str, tier: str) -> Room:
         return Room(self._redis, model, tier)
 
-    def _send(self, run_ids: Sequence[UUID], model: str, tier: str) -> list[UUID]:
-        if run_ids:
+    def _send(self, release: Release, model: str, tier: str) -> Release:
+        if release.taken:
             with self._producers.acquire(block=True, timeout=TIMEOUT_S) as producer:
-                for run_id in run_ids:
-                    self._publish(producer, str(run_id), queue_name(model, tier))
-        return list(run_ids)
+                for departure in release.taken:
+                    self._publish(producer, departure, queue_name(model, tier))
+        return release
 
-    def _publish(self, producer: Any, run_id: str, queue: str) -> None:
+    def _publish(self, producer: Any, departure: Departure, queue: str) -> None:
         # The task's id is the run's, so that the room can find a run's message in the queue.
         self._app.send_task(
-            TASK, args=[run_id], task_id=run_id, queue=queue, producer=producer, retry=True, retry_policy=RETRY
+            TASK,
+            args=[str(departure.run_id)],
+            task_id=str(departure.run_id),
+            headers={COST: departure.cost},
+            queue=queue,
+            producer=producer,
+            retry=True,
+            retry_policy=RETRY,
         )
 
 

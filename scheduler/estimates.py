@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Self, cast
+from typing import Any, Self, cast
 
 from redis import Redis
 
@@ -14,7 +14,7 @@ from scheduler.room import drain_key
 
 # Until something was measured: about a batch of a full engine.
 UNMEASURED_RETRY_S = 5
-WAITING = b"waiting:"
+WAITING, CHARGE, WEIGHT = b"waiting:", b"charge:", b"weight:"
 
 # What Redis answers to TIME: seconds and microseconds.
 Clock = tuple[int, int]
@@ -25,7 +25,8 @@ class Drain:
     """What left a model's queues within some busy time; nothing was measured while `runs` is 0.
 
     `squares` are those of the times between one departure and the next, in ms. `overdue_ms` is for how much longer
-    than usual none has left now, though some wait; `waiting` is how many, by tier.
+    than usual none has left now, though some wait. By tier: `waiting` is how many, `weights` their shares beside each
+    other, `charges` how many tokens a run comes to.
     """
 
     runs: float = 0.0
@@ -33,6 +34,8 @@ class Drain:
     squares: float = 0.0
     overdue_ms: float = 0.0
     waiting: Mapping[str, int] = field(default_factory=dict)
+    weights: Mapping[str, int] = field(default_factory=dict)
+    charges: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
     def read(cls, stored: Mapping[bytes, bytes], clock: Clock) -> Self:
@@ -42,12 +45,13 @@ class Drain:
         )
         silence_ms = clock[0] * 1000 + clock[1] / 1000 - since_ms if since_ms else 0.0
         usual_ms = squares / busy_ms if busy_ms else 0.0
-        waiting = {
-            name.removeprefix(WAITING).decode(): int(count)
-            for name, count in stored.items()
-            if name.startswith(WAITING)
-        }
-        return cls(runs, busy_ms, squares, max(0.0, silence_ms - usual_ms), waiting)
+        waiting, weights, charges = (_by_tier(stored, prefix) for prefix in (WAITING, WEIGHT, CHARGE))
+        return cls(
+            *(runs, busy_ms, squares, max(0.0, silence_ms - usual_ms)),
+            waiting={tier: int(count) for tier, count in waiting.items()},
+            weights={tier: int(weight) for tier, weight in weights.items()},
+            charges={tier: float(charge) for tier, charge in charges.items()},
+        )
 
     def wait_s(self, ahead: int) -> float | None:
         """Seconds until a run leaves that `ahead` others leave before; None while nothing was measured.
@@ -65,11 +69,17 @@ class Drain:
     def ahead(self, tier: str, place: int) -> int:
         """How many runs leave before the one at a place of its tier, counted from 1.
 
-        Those before it, and from each other tier as many as have their turn meanwhile, or as wait there: workers take
-        from the tiers in turn. Who comes later to those tiers may add to them.
+        Those before it, and from each other tier as many as its share lets leave meanwhile, or as wait there. Who comes
+        later to those tiers may add to them, and whose counter is lower than others' to its own.
         """
-        others = (count for name, count in self.waiting.items() if name != tier)
-        return place - 1 + sum(min(count, place) for count in others)
+        others = ((count, self._beside(name, tier)) for name, count in self.waiting.items() if name != tier)
+        return place - 1 + sum(min(count, math.ceil(round(place * ratio, 6))) for count, ratio in others)
+
+    def _beside(self, other: str, tier: str) -> float:
+        """How many runs of another tier leave for each of this one, while both wait: by the tokens of their shares."""
+        by_weight = self.weights.get(other, 1) / self.weights.get(tier, 1)
+        charge, other_charge = self.charges.get(tier), self.charges.get(other)
+        return by_weight * charge / other_charge if charge and other_charge else by_weight
 
     def eta_s(self, tier: str, place: int) -> int | None:
         """`wait_s` of the run at that place of its tier, in whole seconds, at least 1."""
@@ -83,19 +93,36 @@ class Drain:
 
 
 class Estimates:
-    """Reads drains from the broker's Redis, in one round trip each. While it is away nothing is known."""
+    """Reads drains from the broker's Redis, in one round trip each. While it is away nothing is known.
 
-    def __init__(self, redis: DispensableRedis) -> None:
+    `clock` tells milliseconds since the epoch; without one it is Redis's own time.
+    """
+
+    def __init__(self, redis: DispensableRedis, clock: Callable[[], int] | None = None) -> None:
         self._redis = redis
+        self._clock = clock
         self._client = Redis(connection_pool=redis.pool)
 
     def drain(self, model: str) -> Drain:
         """Of a model's queues."""
         return self._redis.ask(lambda: self._read(model), otherwise=Drain())
 
+    def note_weights(self, model: str, weights: Mapping[str, int]) -> None:
+        """The tiers' weights by which the model's workers take from its queues: whoever reads the drain has them."""
+        fields: dict[Any, Any] = {f"weight:{tier}": weight for tier, weight in weights.items()}
+        self._redis.ask(lambda: bool(self._client.hset(drain_key(model), mapping=fields)), otherwise=False)
+
     def _read(self, model: str) -> Drain:
         with self._client.pipeline(transaction=False) as pipe:
             pipe.hgetall(drain_key(model))
             pipe.time()
-            stored, clock = pipe.execute()
-        return Drain.read(stored, cast(Clock, clock))
+            stored, time = pipe.execute()
+        return Drain.read(stored, _as_time(self._clock()) if self._clock else cast(Clock, time))
+
+
+def _as_time(now_ms: int) -> Clock:
+    return now_ms // 1000, now_ms % 1000 * 1000
+
+
+def _by_tier(stored: Mapping[bytes, bytes], prefix: bytes) -> dict[str, bytes]:
+    return {name.removeprefix(prefix).decode(): value for name, value in stored.items() if name.startswith(prefix)}

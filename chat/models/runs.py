@@ -16,6 +16,7 @@ from django.db.models.functions import Coalesce, Now
 from uuid6 import uuid7
 
 from inference.streams import ENDED_TTL_S
+from scheduler import prices
 from scheduler.models import Model, Tier
 
 if TYPE_CHECKING:
@@ -338,6 +339,11 @@ class Run(models.Model):
 
     def __str__(self) -> str:
         return str(self.id)
+
+    @property
+    def cost(self) -> int:
+        """The most tokens that it may be charged."""
+        return prices.cost(self.input_tokens, self.max_output_tokens)
 
     @property
     def resumptions(self) -> dict[int, int]:

@@ -10,6 +10,8 @@
 --            at, leaving, leaving_squares  when the latest batch began, and what will count of it
 --            gap_ms       from the batch before to it; 0 when it does not count, or has been counted
 --            unbroken     1 while runs have waited ever since `at`
+--            weight:<tier>  told by workers; not read here
+--            charge:<tier>  tokens that a run of the tier was charged at its end, a decaying mean
 --            since        from when runs have waited and none has left; 0 while none waits
 -- Squares are those of the times between one departure and the next, in ms: by them who comes can tell a burst every
 -- few seconds from a steady flow.
@@ -20,12 +22,17 @@ local TIME_CONSTANT_MS = 60000
 local BATCH_MS = 1000
 -- A silence counts as so many usual ones at most: else an outage would outweigh all else for minutes after it.
 local LONGEST = 4
+-- About so many ended runs say what one of their tier comes to.
+local REMEMBERED_RUNS = 64
 
 local FIELDS = {
     'runs', 'batches', 'busy_ms', 'squares', 'at', 'leaving', 'leaving_squares', 'gap_ms', 'unbroken', 'since'
 }
 
-local function now_ms()
+local function now_ms(told)
+    if told ~= '' then
+        return tonumber(told)
+    end
     local time = redis.call('TIME')
     return time[1] * 1000 + math.floor(time[2] / 1000)
 end
@@ -75,21 +82,29 @@ end
 local function count_waiting(keys, tier)
     local room, queue = without_tier(keys[1], tier), without_tier(keys[2], tier)
     redis.call('HSETNX', keys[3], 'waiting:' .. tier, 0)
-    local total = 0
+    local total, by_tier = 0, {}
     for _, field in ipairs(redis.call('HKEYS', keys[3])) do
         local of = string.match(field, '^waiting:(.*)')
         if of then
             local count = redis.call('LLEN', queue .. of) + redis.call('ZCARD', room .. of)
             redis.call('HSET', keys[3], field, count)
             total = total + count
+            by_tier[#by_tier + 1] = of
+            by_tier[#by_tier + 1] = count
         end
     end
-    return total
+    return total, by_tier
 end
 
--- `keys` are the tier's room and queue, and the drain.
-local function note_departures(keys, tier, departed)
-    local now, drain, waiting = now_ms(), read_drain(keys[3]), count_waiting(keys, tier)
+-- What a run of the tier comes to, beside those that ended before it.
+local function note_charge(key, tier, charge)
+    local mean = tonumber(redis.call('HGET', key, 'charge:' .. tier) or charge)
+    redis.call('HSET', key, 'charge:' .. tier, string.format('%.3f', mean + (charge - mean) / REMEMBERED_RUNS))
+end
+
+-- `keys` are the tier's room and queue, and the drain. Tells each tier and how many wait there.
+local function note_departures(keys, tier, departed, now)
+    local drain, waiting, by_tier = read_drain(keys[3]), count_waiting(keys, tier)
     -- Another server's clock may be behind.
     drain.at, drain.since = math.min(drain.at, now), math.min(drain.since, now)
     local is_batch_over = now - drain.at >= BATCH_MS
@@ -110,5 +125,6 @@ local function note_departures(keys, tier, departed)
         drain.since = now
     end
     write_drain(keys[3], drain)
+    return by_tier
 end
 

@@ -22,6 +22,7 @@ from inference.scripted_engine import Script, ScriptedEngine
 from inference.stream_writer import StreamWriter
 from inference.streams import Delta, Ended, Entry, Reset, read_after
 from inference.tokens import Tokenizer
+from scheduler.fairness import FairOrder
 from tests.real_model import model_folder
 
 T = TypeVar("T")
@@ -85,7 +86,9 @@ async def working_on(engine: Engine, lease: timedelta = A_MINUTE, name: str = "g
         async with (
             Redis.from_url(settings.STREAMS_URL) as redis,
             StreamWriter(redis) as writer,
-            attempts_on(Workplace(name, engine, tokenizer, redis, writer, on_room=lambda: None), lease) as attempts,
+            attempts_on(
+                Workplace(name, engine, tokenizer, redis, writer, lambda: None, FairOrder()), lease
+            ) as attempts,
             ControlLine(redis, name, attempts.cancel) as line,
         ):
             await line.hears()

@@ -39,7 +39,7 @@ def run(new_run: Callable[..., Run]) -> Run:
 
 
 @asynccontextmanager
-async def answering(worker: Worker, run: Run) -> AsyncIterator[asyncio.Task[None]]:
+async def answering(worker: Worker, run: Run) -> AsyncIterator[asyncio.Task[int]]:
     """The run under way, which is over soon after the block."""
     task = asyncio.create_task(worker.attempts.run(run.pk))
     try:

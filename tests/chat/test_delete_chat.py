@@ -14,6 +14,7 @@ from redis.client import PubSub
 from chat import queueing
 from chat.models import TERMINAL, Chat, Run, Status, User
 from inference.streams import Ended, EntryId
+from scheduler.room import drain_key
 from tests.acts import code_of, in_queue, last_entry
 
 if TYPE_CHECKING:
@@ -88,6 +89,16 @@ def test_the_worker_and_the_readers_of_a_deleted_chat_are_told(
     assert last.id == EntryId.terminal(2)  # above all that the worker may still write
     assert isinstance(last.event, Ended)
     assert last.event.status == "cancelled"
+
+
+def test_the_room_hears_what_a_running_answer_of_a_deleted_chat_came_to(
+    delete: Delete, new_run: NewRun, chat: Chat, broker: Redis
+) -> None:
+    run = new_run(Status.STREAMING)
+
+    delete(chat)
+
+    assert broker.hexists(drain_key(run.model_id), f"charge:{run.tier_id}")
 
 
 def test_somebody_elses_chat_is_not_found_and_stays(as_bob: Client, chat: Chat) -> None:

@@ -26,7 +26,7 @@ from inference.engine import EngineDead, FinishReason, Step
 from inference.host import HandedBack
 from inference.scripted_engine import Failure, Script, ScriptedEngine
 from inference.streams import Delta, EntryId, Started
-from scheduler.room import place, room_key
+from scheduler.room import room_key
 from tests.chat.generating import A_MINUTE, endings_of, told_text, working
 
 T = TypeVar("T")
@@ -321,7 +321,7 @@ async def test_a_broker_that_is_away_costs_a_run_nothing(run: Run, monkeypatch: 
 def queued_in_room(new_run: Callable[..., Run], chat: Chat) -> Run:
     chat.save()
     run = new_run(in_chat=chat)
-    dispatcher()._redis.zadd(room_key(run.model_id, run.tier_id), {str(run.pk): place(run.pk)})
+    dispatcher()._redis.zadd(room_key(run.model_id, run.tier_id), {str(run.pk): 0})
     return run
 
 

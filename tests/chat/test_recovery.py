@@ -19,8 +19,8 @@ from chat.finishing import finish_run
 from chat.models import Chat, Checkpoint, IdempotencyKey, Outcome, Run, RunTaken, Status, User
 from chat.recovery import LOCK, Reaper
 from inference.streams import Delta, Ended, EntryId, Event, Started, fields, run_key
-from scheduler.models import Model
-from scheduler.room import queue_name, room_key
+from scheduler.models import Model, Tier
+from scheduler.room import drain_key, queue_name, room_key
 from tests.acts import in_queue, last_entry
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -117,16 +117,32 @@ def test_who_waits_in_room_or_queue_keeps_his_place(
     assert broker.zrange(room_key(runs[0].model_id, "free"), 0, -1) == [str(run.pk).encode() for run in runs[1:]]
 
 
-def test_who_was_lost_gets_his_old_place_in_the_room(
-    reaper: Reaper, new_run: NewRun, chat: Chat, broker: Redis, settings: LazySettings
+def test_who_was_never_let_in_stands_where_others_of_that_age_do(
+    reaper: Reaper, new_run: NewRun, free: Tier, broker: Redis, settings: LazySettings
 ) -> None:
     settings.DISPATCH_LOOKAHEAD = 1
-    runs = [new_run(in_chat=Chat.objects.create(owner=chat.owner)) for _ in range(4)]
+    owners = [User.objects.create_user(f"user-{n}", tier=free) for n in range(4)]
+    runs = [new_run(in_chat=Chat.objects.create(owner=owner)) for owner in owners]
     for run in (runs[0], runs[1], runs[3]):
         queueing.admit(run)
 
     reaper.round()
 
+    assert broker.zrange(room_key(runs[0].model_id, "free"), 0, -1) == [str(run.pk).encode() for run in runs[1:]]
+
+
+def test_a_lost_message_is_sent_again_before_its_users_later_runs(
+    reaper: Reaper, new_run: NewRun, chat: Chat, broker: Redis, settings: LazySettings
+) -> None:
+    settings.DISPATCH_LOOKAHEAD = 1
+    runs = [new_run(in_chat=Chat.objects.create(owner=chat.owner)) for _ in range(3)]
+    for run in runs:
+        queueing.admit(run)
+    broker.delete(queue_name(runs[0].model_id, "free"))
+
+    reaper.round()
+
+    assert in_queue(broker, runs[0]) == [runs[0].pk]
     assert broker.zrange(room_key(runs[0].model_id, "free"), 0, -1) == [str(run.pk).encode() for run in runs[1:]]
 
 
@@ -162,6 +178,8 @@ def test_a_silent_run_that_somebody_cancelled_ends_with_what_was_told(
     assert isinstance(last.event, Ended)
     assert (last.event.status, last.event.data["chars"]) == ("cancelled", 5)
     assert in_queue(broker, abandoned) == []
+    # Nobody but the reaper can tell the room.
+    assert float(broker.hget(drain_key(row.model_id), f"charge:{row.tier_id}") or 0) == row.charged_tokens > 0
 
 
 @pytest.mark.parametrize("counts", [{"attempt": 3}, {"attempt": 8, "hand_backs": 5}])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import pytest
 from redis import Redis
@@ -13,7 +13,8 @@ from chat import queueing
 from chat.models import Run
 from chat.releases import Releases
 from inference.scripted_engine import Script
-from scheduler.room import drain_key
+from scheduler.fairness import FairOrder
+from scheduler.room import Correction, Release, drain_key, queue_name
 from tests.chat.generating import working
 from tests.streaming.telling import until
 
@@ -22,13 +23,30 @@ from tests.streaming.telling import until
 def told(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, int]]:
     """What was asked of the broker: model, tier and how many have left."""
     calls: list[tuple[str, str, int]] = []
-    monkeypatch.setattr(queueing, "release", lambda *call: calls.append(call))
+
+    def release(model: str, tier: str, departed: int, _corrections: Iterable[Correction]) -> Release:
+        calls.append((model, tier, departed))
+        return Release([], {"free": 2, "plus": 0})
+
+    monkeypatch.setattr(queueing, "release", release)
     return calls
 
 
 @pytest.fixture
 def run(new_run: Callable[..., Run]) -> Run:
     return new_run()
+
+
+class RestNoted(FairOrder):
+    """Notes who rests."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rested: set[str] = set()
+
+    def rest(self, names: Iterable[str]) -> None:
+        """As it is."""
+        self.rested.update(names)
 
 
 def claimed(tier: str = "free", attempt: int = 1) -> Run:
@@ -45,7 +63,7 @@ def departed(told: list[tuple[str, str, int]]) -> Counter[tuple[str, str]]:
 
 async def test_each_claim_is_told_once_and_no_end(told: list[tuple[str, str, int]]) -> None:
     runs = [claimed(), claimed(), claimed("pro")]
-    releases = Releases()
+    releases = Releases(FairOrder())
     async with releases.releasing():
         for run in runs:
             releases.claimed(run)
@@ -61,13 +79,35 @@ async def test_each_claim_is_told_once_and_no_end(told: list[tuple[str, str, int
 async def test_a_run_that_is_claimed_again_has_left_again(told: list[tuple[str, str, int]]) -> None:
     first = claimed()
     again = Run(pk=first.pk, model_id="m", tier_id="free", attempt=2)
-    releases = Releases()
+    releases = Releases(FairOrder())
     async with releases.releasing():
         for run in (first, again):
             releases.claimed(run)
         await until(lambda: told)
 
     assert told == [("m", "free", 2)]
+
+
+async def test_the_order_hears_in_which_queues_nothing_waits(told: list[tuple[str, str, int]]) -> None:
+    order = RestNoted()
+    order.weigh({queue_name("m", tier): 1 for tier in ("free", "plus", "pro")})
+    releases = Releases(order)
+    async with releases.releasing():
+        releases.claimed(claimed())
+        await until(lambda: order.rested)
+
+    assert order.rested == {queue_name("m", "plus"), queue_name("m", "pro")}
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_a_worker_that_ends_a_run_tells_and_returns_what_it_came_to(run: Run, broker: Redis) -> None:
+    async with working(Script(text="Hi")) as worker:
+        charge = await worker.attempts.run(run.pk)
+        row = await worker.row(run)
+        await until(lambda: broker.hexists(drain_key(run.model_id), f"charge:{run.tier_id}"))
+
+    assert 0 < charge == row.charged_tokens < row.cost
+    assert float(broker.hget(drain_key(run.model_id), f"charge:{run.tier_id}") or 0) == charge
 
 
 @pytest.mark.django_db(transaction=True)

@@ -41,9 +41,9 @@ def runs(new_run: Callable[..., Run], alice: User) -> Sequence[Run]:
 
 
 @asynccontextmanager
-async def under_way(worker: Worker, runs: Sequence[Run]) -> AsyncIterator[list[asyncio.Task[None]]]:
+async def under_way(worker: Worker, runs: Sequence[Run]) -> AsyncIterator[list[asyncio.Task[int]]]:
     """They come to the gate one after the other: the first two go in."""
-    tasks: list[asyncio.Task[None]] = []
+    tasks: list[asyncio.Task[int]] = []
     try:
         for run in runs:
             tasks.append(await come(worker, run, after=len(tasks)))
@@ -53,7 +53,7 @@ async def under_way(worker: Worker, runs: Sequence[Run]) -> AsyncIterator[list[a
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def come(worker: Worker, run: Run, after: int) -> asyncio.Task[None]:
+async def come(worker: Worker, run: Run, after: int) -> asyncio.Task[int]:
     """Its task, once it is in the engine or waits; so many came before it."""
     task = asyncio.create_task(worker.attempts.run(run.pk))
     await until(worker, running=min(after + 1, 2), waiting=max(after - 1, 0))

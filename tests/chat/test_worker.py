@@ -19,7 +19,7 @@ from django.utils import timezone
 from redis import Redis
 
 from chat.models import Chat, Run, Status, User
-from chat.queueing import dispatcher
+from chat.queueing import dispatcher, newcomer
 from chat.recovery import Reaper
 from chatsite.celery import app
 from inference.streams import run_key
@@ -67,7 +67,7 @@ def ask(new_run: Callable[..., Run], chat: Chat) -> Callable[..., list[Run]]:
         runs = [new_run(in_chat=Chat.objects.create(owner=chat.owner)) for _ in range(count)]
         for run in runs:
             Run.objects.filter(pk=run.pk).update(max_output_tokens=2000)
-            dispatcher().admit([run.pk], run.model_id, run.tier_id)
+            dispatcher().admit([newcomer(run)], run.model_id, run.tier_id)
         return runs
 
     return admit
@@ -137,7 +137,7 @@ def test_a_tier_that_an_operator_makes_is_served_by_workers_that_run(
     as_operator.post("/admin/scheduler/tier/add/", tier_form(free, slug="team", name="Team"))
     member = User.objects.create_user("carol", tier=Tier.objects.get(slug="team"))
     run = new_run(in_chat=Chat.objects.create(owner=member))
-    dispatcher().admit([run.pk], run.model_id, run.tier_id)
+    dispatcher().admit([newcomer(run)], run.model_id, run.tier_id)
 
     wait_until(lambda: count([run], Status.DONE) == 1, "its question is answered")
     assert f"queue={queue_name(model.slug, 'team')}" in worker.log

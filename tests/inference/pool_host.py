@@ -21,6 +21,7 @@ from inference.host import HandedBack, NotServed, ServedModel, Workplace
 from inference.metering import Meter
 from inference.pool import CoroutineTask
 from inference.tokens import Turn
+from scheduler.fairness import FairOrder
 from tests.real_model import model_folder
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "chatsite.settings")  # Celery's settings read it
@@ -92,8 +93,9 @@ class Runner:
 
 
 @app.task(base=CoroutineTask, name="pool-test.generate")
-async def generate(runner: Runner, job: str, tokens: int, script: str) -> None:
+async def generate(runner: Runner, job: str, tokens: int, script: str) -> int:
     await runner.generate(job, tokens, script)
+    return tokens
 
 
 @app.task(base=CoroutineTask, name="pool-test.stop_engine")
@@ -102,7 +104,7 @@ async def stop_engine(runner: Runner) -> None:
 
 
 class PoolHost:
-    """Serves one model, whose slug is its first queue; others stand in the server of the streams."""
+    """Serves one model, whose slug is its first queue; others, by weight, stand in the server of the streams."""
 
     celery_app = app
 
@@ -110,8 +112,12 @@ class PoolHost:
         if slug == "unknown":
             raise NotServed("no active model 'unknown'")
         with SyncRedis.from_url(os.environ["STREAMS_URL"]) as redis:
-            others = cast(set[bytes], redis.smembers(f"{TOLD}:queues:{slug}"))
-        return ServedModel(slug, model_folder(), 2048, (slug, *(name.decode() for name in others)))
+            others = cast(dict[bytes, bytes], redis.hgetall(f"{TOLD}:queues:{slug}"))
+        weights = {name.decode(): int(weight) for name, weight in others.items()}
+        return ServedModel(slug, model_folder(), 2048, {slug: 1, **weights})
+
+    def queue_order(self) -> FairOrder:
+        return FairOrder()
 
     def runner(self, workplace: Workplace) -> AbstractAsyncContextManager[Runner]:
         return _open(workplace)

@@ -16,6 +16,7 @@ from redis import Redis
 
 from inference.host import Runner
 from inference.pool import AsyncEnginePool
+from scheduler.fairness import FairOrder
 from tests.inference.pool_host import app
 from tests.inference.pool_worker import SLOTS, StartWorker, send
 from tests.inference.worker_process import Queue, wait_until
@@ -201,7 +202,7 @@ def pool_in_this_process(told: list[Callable[[], None]]) -> Iterator[AsyncEngine
         told.append(on_room)
         yield cast(Runner, None)
 
-    pool = AsyncEnginePool.of(open_runner, drain_s=1)(1, app=app)
+    pool = AsyncEnginePool.of(open_runner, drain_s=1, order=FairOrder())(1, app=app)
     pool.on_start()
     try:
         yield pool

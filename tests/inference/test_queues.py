@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import pytest
 from redis import Redis
 
 from inference import queues
 from inference.host import NotServed
-from inference.queues import QueueNames
+from inference.queues import COST, FairCycle, QueueNames
+from scheduler.fairness import FairOrder
 from tests.inference.pool_host import TOLD
 from tests.inference.pool_worker import StartWorker, send
 from tests.inference.worker_process import Queue, wait_until
@@ -35,7 +36,7 @@ def test_a_worker_pulls_from_a_queue_that_is_named_later(
 ) -> None:
     worker = start_worker()
     send(later, jobs=3, tokens=2)
-    streams.sadd(_names_of(queue), later.name)
+    streams.hset(_names_of(queue), later.name, 1)
 
     wait_until(lambda: worker.count("done") == 3, "the new queue's tasks are done")
     wait_until(lambda: later.unacknowledged == 0, "all are acknowledged")
@@ -47,7 +48,7 @@ def test_a_queue_that_was_added_survives_reconnects(
     start_worker: StartWorker, queue: Queue, later: Queue, streams: Redis, broker: Redis
 ) -> None:
     worker = start_worker()
-    streams.sadd(_names_of(queue), later.name)
+    streams.hset(_names_of(queue), later.name, 1)
     wait_until(lambda: "queues.pulls" in worker.log, "the new queue is pulled from")
 
     for round_number in (1, 2):
@@ -63,11 +64,39 @@ def test_a_queue_that_is_named_while_the_broker_reconnects_is_pulled_from(
 ) -> None:
     worker = start_worker()
     worker.drop_broker_connections(broker)
-    streams.sadd(_names_of(queue), later.name)
+    streams.hset(_names_of(queue), later.name, 1)
     worker.drop_broker_connections(broker)
     send(later, jobs=1, tokens=2)
 
     wait_until(lambda: worker.count("done") == 1, "its task is done")
+
+
+def test_a_worker_takes_from_each_queue_its_share_of_the_tokens(
+    start_worker: StartWorker, queue: Queue, later: Queue, streams: Redis
+) -> None:
+    streams.hset(_names_of(queue), later.name, 3)
+    for number in range(40):
+        # One in two as an earlier release sends them.
+        cost = {COST: 20} if number % 2 else {}
+        queue.send("pool-test.generate", "short", 2, "Hi", **cost)
+        later.send("pool-test.generate", "long", 4, "Hi", **cost)
+    worker = start_worker(SCRIPT_SLOTS="1", SCRIPT_TOKENS_PER_S="500")
+
+    wait_until(lambda: worker.count("done") >= 50, "most are done")
+
+    # Three times the tokens are three long ones to two short ones.
+    done = [what for what in worker.told() if what.startswith("done")][:50]
+    assert done.count("done long") == pytest.approx(30, abs=1)
+
+
+def test_kombu_asks_for_all_queues_in_order_and_for_those_without_a_share_last() -> None:
+    order = FairOrder()
+    order.weigh({"free": 1, "pro": 8})
+    cycle = FairCycle(order)
+    cycle.update({"pro", "free", "gone"})
+    order.start("free", 10)
+
+    assert cycle.consume(3) == ["pro", "free", "gone"]
 
 
 async def test_names_stay_while_the_host_does_not_know(
@@ -75,24 +104,28 @@ async def test_names_stay_while_the_host_does_not_know(
 ) -> None:
     monkeypatch.setattr(queues, "READ_S", 0.001)
     caplog.set_level(logging.WARNING)
-    answers: Iterator[Sequence[str] | Exception] = iter([*[NotServed("away")] * 5, ["a", "b"], RuntimeError("bug")])
+    answers: Iterator[Mapping[str, int] | Exception] = iter(
+        [*[NotServed("away")] * 5, {"a": 1, "b": 2}, RuntimeError("bug")]
+    )
     met: list[Sequence[str]] = []
     all_read = asyncio.Event()
     loop = asyncio.get_running_loop()
 
-    def read() -> Sequence[str]:
+    def read() -> Mapping[str, int]:
         met.append(names.now)
         answer = next(answers, None)
         if answer is None:
             loop.call_soon_threadsafe(all_read.set)
-            return ["c"]
+            return {"c": 1}
         if isinstance(answer, Exception):
             raise answer
         return answer
 
-    names = QueueNames(["a"], read)
+    order = FairOrder()
+    names = QueueNames({"a": 1}, read, order)
     async with names.following():
         await all_read.wait()
 
     assert met[:8] == [("a",)] * 6 + [("a", "b")] * 2
+    assert order.ranked() in (["a", "b"], ["c"])
     assert caplog.text.count("reason=away") == 1

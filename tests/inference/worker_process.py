@@ -95,8 +95,8 @@ class Queue:
         """Another queue of the same broker."""
         return Queue(self._app, self._broker, name)
 
-    def send(self, task: str, *args: object) -> None:
-        self._app.send_task(task, args=list(args), queue=self.name)
+    def send(self, task: str, *args: object, **headers: object) -> None:
+        self._app.send_task(task, args=list(args), queue=self.name, headers=headers)
 
     def delete(self) -> None:
         """Leave nothing that a later worker would put back."""

@@ -16,6 +16,7 @@ from uuid6 import uuid7
 
 from scheduler.dispatch import Dispatcher, broker_client
 from scheduler.room import Room, queue_name
+from tests.rooms import A_COST, strangers, taken
 
 LOOKAHEAD = 2
 
@@ -57,7 +58,7 @@ def test_a_run_that_is_admitted_is_sent_while_the_queue_is_shallow(
 ) -> None:
     runs = [uuid7() for _ in range(4)]
 
-    sent = [dispatcher.admit([run_id], name, "free") for run_id in runs]
+    sent = [taken(dispatcher.admit(strangers([run_id]), name, "free")) for run_id in runs]
 
     assert sent == [[runs[0]], [runs[1]], [], []]
     assert queued(redis, name) == runs[:LOOKAHEAD]
@@ -66,10 +67,10 @@ def test_a_run_that_is_admitted_is_sent_while_the_queue_is_shallow(
 def test_a_worker_that_takes_a_run_makes_room_for_the_next(dispatcher: Dispatcher, redis: Redis, name: str) -> None:
     runs = [uuid7() for _ in range(4)]
     for run_id in runs:
-        dispatcher.admit([run_id], name, "free")
+        dispatcher.admit(strangers([run_id]), name, "free")
     redis.rpop(queue_name(name, "free"))
 
-    assert dispatcher.release(name, "free") == [runs[2]]
+    assert taken(dispatcher.release(name, "free")) == [runs[2]]
     assert queued(redis, name) == runs[1:3]
 
 
@@ -78,7 +79,7 @@ def test_a_place_is_exact_from_the_room_to_the_head_of_the_queue(
 ) -> None:
     runs = [uuid7() for _ in range(5)]
     for run_id in runs:
-        dispatcher.admit([run_id], name, "free")
+        dispatcher.admit(strangers([run_id]), name, "free")
     room = Room(redis, name, "free")
     assert [room.position(run_id) for run_id in runs] == [1, 2, 3, 4, 5]
 
@@ -87,13 +88,14 @@ def test_a_place_is_exact_from_the_room_to_the_head_of_the_queue(
     assert [room.position(run_id) for run_id in runs] == [None, 1, 2, 3, 4]
 
 
-def test_a_message_names_the_task_and_the_run(dispatcher: Dispatcher, redis: Redis, name: str) -> None:
+def test_a_message_names_the_task_the_run_and_its_cost(dispatcher: Dispatcher, redis: Redis, name: str) -> None:
     run_id = uuid7()
-    dispatcher.admit([run_id], name, "free")
+    dispatcher.admit(strangers([run_id]), name, "free")
 
     message = json.loads(redis.lindex(queue_name(name, "free"), 0) or "")
 
     assert message["headers"]["task"] == "chat.tasks.generate"
+    assert message["headers"]["cost"] == A_COST
     assert message["headers"]["argsrepr"] == repr([str(run_id)])
 
 
@@ -101,22 +103,22 @@ def test_a_broker_that_is_away_is_an_error_at_once(name: str) -> None:
     away = "redis://127.0.0.1:1/0"
 
     with pytest.raises((RedisError, KombuError)):
-        Dispatcher(broker_client(away), celery(away), LOOKAHEAD).admit([uuid7()], name, "free")
+        Dispatcher(broker_client(away), celery(away), LOOKAHEAD).admit(strangers([uuid7()]), name, "free")
 
 
 def test_a_run_that_was_taken_out_but_could_not_be_sent_is_an_error(redis: Redis, name: str) -> None:
     dispatcher = Dispatcher(redis, celery("redis://127.0.0.1:1/0"), LOOKAHEAD)
 
     with pytest.raises(KombuError):
-        dispatcher.admit([uuid7()], name, "free")
+        dispatcher.admit(strangers([uuid7()]), name, "free")
 
 
 def test_connections_that_died_while_idle_do_no_harm(dispatcher: Dispatcher, redis: Redis, name: str) -> None:
-    dispatcher.admit([uuid7()], name, "free")
+    dispatcher.admit(strangers([uuid7()]), name, "free")
     for client in redis.client_list():
         if client["db"] == str(redis.connection_pool.connection_kwargs["db"]) and client["cmd"] != "client|list":
             redis.client_kill_filter(_id=client["id"])
 
-    dispatcher.admit([uuid7()], name, "free")
+    dispatcher.admit(strangers([uuid7()]), name, "free")
 
     assert len(queued(redis, name)) == 2

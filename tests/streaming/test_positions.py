@@ -16,6 +16,7 @@ from chat.streaming.hub import Live, Wait
 from chat.streaming.positions import RoomPositions
 from scheduler.room import Room, drain_key
 from tests.metering import metered
+from tests.rooms import strangers
 
 
 @pytest.fixture
@@ -42,7 +43,7 @@ def name(redis: Redis) -> Iterator[str]:
 def waiting(redis: Redis, model: str, tier: str, count: int) -> list[Live]:
     """Runs in that tier's room, first come first."""
     runs = [uuid7() for _ in range(count)]
-    Room(redis, model, tier).release(0, runs)
+    Room(redis, model, tier).release(0, strangers(runs))
     return [Live(run_id, model, tier) for run_id in runs]
 
 

@@ -17,6 +17,7 @@ from chat.models import Run, Status
 from chat.streaming import rows
 from inference.streams import TERMINAL_SEQ, Delta, EntryId, Reset
 from scheduler.room import Room, drain_key
+from tests.rooms import strangers
 from tests.sse_client import EventParser, Reading, request
 from tests.streaming.telling import TEXT, Telling, Web, until
 
@@ -280,7 +281,7 @@ async def test_a_run_in_its_room_is_told_its_place_and_for_how_long(web: Web, te
     run = telling.run
     key = drain_key(run.model_id)
     broker.hset(key, mapping={"runs": 12, "busy_ms": 60_000, "squares": 12 * 10_000 * 5_000})  # one in five seconds
-    Room(broker, run.model_id, run.tier_id).release(0, [uuid7(), run.pk])
+    Room(broker, run.model_id, run.tier_id).release(0, strangers([uuid7(), run.pk]))
     reading = Reading()
     task = asyncio.create_task(web.api.read(telling.path, reading))
     await until(lambda: reading.events)

@@ -1,0 +1,99 @@
+"""The order between tiers: each gets its weight's share of the tokens while it has runs waiting."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+# About as many ended runs say what part of its cost a run comes to.
+REMEMBERED_RUNS = 64
+
+
+@dataclass(slots=True)
+class _Share:
+    """A name's part: what its ended runs had, by its weight, and what is expected of those that run.
+
+    `charges / costs` is what part of its cost a run came to, of late. The whole cost is no guide while many run: their
+    tokens would seem spent, and be given back as their slots go to another name, ahead of which this one then is.
+    """
+
+    weight: int
+    ended: float
+    running: int = 0
+    costs: float = 1.0
+    charges: float = 1.0
+
+    @property
+    def tag(self) -> float:
+        """The virtual start tag of the name's next run."""
+        return self.ended + self._expected / self.weight
+
+    @property
+    def _expected(self) -> float:
+        return self.running * self.charges / self.costs
+
+    def weigh(self, weight: int) -> None:
+        """Another weight holds from the present tag on."""
+        tag, self.weight = self.tag, weight
+        self.ended += tag - self.tag
+
+    def learn(self, cost: int, charge: int) -> None:
+        """What a run came to, beside those before it."""
+        kept = 1 - 1 / REMEMBERED_RUNS
+        self.costs, self.charges = self.costs * kept + cost, self.charges * kept + charge
+
+
+class FairOrder:
+    """Start-time fair queueing over names, such as those of queues, by tokens; callable from several threads.
+
+    A run is charged at its start what its cost usually comes to, and at its end what it came to. Whoever has the
+    smallest tag goes next; the virtual time is the tag of what was started last. Knows neither clock nor Redis.
+    Goyal, Vin, Cheng, "Start-time Fair Queueing", SIGCOMM 1996. Each method takes a step for each name.
+    """
+
+    def __init__(self) -> None:
+        self._shares: dict[str, _Share] = {}
+        self._resting: set[str] = set()
+        self._now = 0.0
+        self._lock = threading.Lock()
+
+    def weigh(self, weights: Mapping[str, int]) -> None:
+        """The names that exist now, and the weights that hold from now on; a new name starts at the virtual time."""
+        with self._lock:
+            known = self._shares
+            self._shares = {name: known.get(name) or _Share(weight, self._now) for name, weight in weights.items()}
+            for name, share in self._shares.items():
+                share.weigh(weights[name])
+
+    def ranked(self) -> list[str]:
+        """All names, the one that is to go next first."""
+        with self._lock:
+            return sorted(self._shares, key=lambda name: (self._tag(name), name not in self._resting))
+
+    def start(self, name: str, cost: int) -> None:
+        """A run begins that may come to `cost` tokens; a name that is not known is not counted."""
+        with self._lock:
+            if share := self._shares.get(name):
+                self._now = self._tag(name)
+                share.ended += self._now - share.tag
+                share.running += cost
+                self._resting.discard(name)
+
+    def correct(self, name: str, cost: int, charge: int) -> None:
+        """A run that began with that cost, 0 where it was not known, is over: it came to `charge` tokens."""
+        with self._lock:
+            if share := self._shares.get(name):
+                share.running -= cost
+                share.ended += charge / share.weight
+                if cost:
+                    share.learn(cost, charge)
+
+    def rest(self, names: Iterable[str]) -> None:
+        """Nothing waits for these: until their next start, what they leave to others is not kept for them."""
+        with self._lock:
+            self._resting.update(names)
+
+    def _tag(self, name: str) -> float:
+        tag = self._shares[name].tag
+        return max(tag, self._now) if name in self._resting else tag

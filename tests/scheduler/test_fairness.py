@@ -1,0 +1,143 @@
+"""The order between tiers: shares by weight, to the token, and nobody left out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from heapq import heappop, heappush
+from itertools import pairwise
+from random import Random
+
+import pytest
+
+from scheduler.fairness import FairOrder
+
+WEIGHTS = {"free": 1, "plus": 3, "pro": 8}
+SLOTS = 12
+
+
+class Worker:
+    """Slots that are never free while somebody waits; a run takes as long as it has tokens, at most a cost of 1000."""
+
+    def __init__(self, order: FairOrder, used: float = 1.0) -> None:
+        self.order = order
+        self.served = Counter[str]()
+        self._random = Random(7)
+        self._used = used
+        self._running: list[tuple[float, int, str, int, int]] = []
+        self._now = 0.0
+
+    def starts(self, count: int, waiting: Collection[str] = tuple(WEIGHTS)) -> Iterator[str]:
+        """So many starts, while these have runs waiting all along and the others none."""
+        self.order.rest(WEIGHTS.keys() - set(waiting))
+        for number in range(count):
+            while len(self._running) >= SLOTS:
+                self._end_one()
+            name = next(name for name in self.order.ranked() if name in waiting)
+            self._start(name, number)
+            yield name
+
+    def _start(self, name: str, number: int) -> None:
+        cost = self._random.randint(100, 1000)
+        charge = self._random.randint(1, max(1, int(cost * self._used)))
+        self.order.start(name, cost)
+        heappush(self._running, (self._now + charge, number, name, cost, charge))
+
+    def _end_one(self) -> None:
+        self._now, _, name, cost, charge = heappop(self._running)
+        self.served[name] += charge
+        self.order.correct(name, cost, charge)
+
+
+@pytest.fixture
+def order() -> FairOrder:
+    order = FairOrder()
+    order.weigh(WEIGHTS)
+    return order
+
+
+def shares(served: Mapping[str, int]) -> dict[str, float]:
+    """As parts of one."""
+    total = sum(served.values())
+    return {name: tokens / total for name, tokens in served.items()}
+
+
+@pytest.mark.parametrize("used", [1.0, 0.1])
+def test_shares_of_tokens_are_as_the_weights_whatever_runs_come_to(order: FairOrder, used: float) -> None:
+    worker = Worker(order, used)
+
+    list(worker.starts(5000))
+
+    assert shares(worker.served) == pytest.approx({"free": 1 / 12, "plus": 3 / 12, "pro": 8 / 12}, rel=0.05)
+
+
+def test_the_lowest_tier_is_never_left_out_for_long(order: FairOrder) -> None:
+    starts = list(Worker(order, used=0.1).starts(5000))
+
+    taken_at = [n for n, name in enumerate(starts) if name == "free"]
+    between = [later - earlier for earlier, later in pairwise(taken_at)]
+    assert max(between) < 5 * 12
+
+
+def test_what_one_leaves_the_others_have_by_their_weights(order: FairOrder) -> None:
+    worker = Worker(order)
+
+    assert len(list(worker.starts(3000, waiting=["free", "plus"]))) == 3000
+    assert shares(worker.served) == pytest.approx({"free": 1 / 4, "plus": 3 / 4}, rel=0.03)
+
+
+def test_who_was_idle_comes_next_but_is_not_paid_back(order: FairOrder) -> None:
+    worker = Worker(order)
+    list(worker.starts(3000, waiting=["free", "plus"]))
+    worker.order.rest(["pro"])
+
+    back = list(worker.starts(240))
+
+    assert "pro" in back[:3]
+    assert back.count("pro") / len(back) == pytest.approx(8 / 12, abs=0.1)
+
+
+def test_a_tier_that_comes_back_does_not_wait_for_what_others_reserved_in_vain(order: FairOrder) -> None:
+    worker = Worker(order, used=0.1)
+    list(worker.starts(1000, waiting=["free"]))
+
+    back = list(worker.starts(120, waiting=["free", "pro"]))
+
+    assert back.count("pro") / len(back) == pytest.approx(8 / 9, abs=0.1)
+
+
+def test_a_new_weight_holds_at_once(order: FairOrder) -> None:
+    worker = Worker(order)
+    list(worker.starts(1000))
+    order.weigh({**WEIGHTS, "free": 4})
+
+    after = list(worker.starts(900))
+
+    assert after.count("free") / len(after) == pytest.approx(4 / 15, abs=0.04)
+
+
+def test_a_new_tier_starts_level_with_the_others(order: FairOrder) -> None:
+    worker = Worker(order)
+    list(worker.starts(1000))
+    order.weigh({**WEIGHTS, "team": 12})
+
+    after = list(worker.starts(240, waiting=[*WEIGHTS, "team"]))
+
+    assert after.count("team") / len(after) == pytest.approx(1 / 2, abs=0.1)
+
+
+def test_runs_of_unknown_cost_count_by_what_they_came_to(order: FairOrder) -> None:
+    order.start("free", 0)
+    order.correct("free", 0, 300)
+    order.start("plus", 0)
+    order.correct("plus", 0, 600)
+
+    assert order.ranked() == ["pro", "plus", "free"]
+
+
+def test_a_queue_that_is_not_known_is_not_counted(order: FairOrder) -> None:
+    order.start("gone", 100)
+    order.correct("gone", 100, 100)
+    order.rest(["gone"])
+
+    assert set(order.ranked()) == set(WEIGHTS)
