@@ -47,15 +47,18 @@ class _Share:
 class FairOrder:
     """Start-time fair queueing over names, such as those of queues, by tokens; callable from several threads.
 
-    A run is charged at its start what its cost usually comes to, and at its end what it came to. Whoever has the
-    smallest tag goes next; the virtual time is the tag of what was started last. Knows neither clock nor Redis.
-    Goyal, Vin, Cheng, "Start-time Fair Queueing", SIGCOMM 1996. Each method takes a step for each name.
+    A run is charged at its start what its cost usually comes to, and at its end what it came to. Whoever's tag would be
+    smallest behind another run goes next, so that a heavy weight that comes back need not wait behind light ones; the
+    virtual time is the tag at which the last one started. Knows neither clock nor Redis. Goyal, Vin, Cheng, "Start-time
+    Fair Queueing", SIGCOMM 1996; the order by finish tags: Golestani, INFOCOM 1994. Each method takes a step for each
+    name.
     """
 
     def __init__(self) -> None:
         self._shares: dict[str, _Share] = {}
         self._resting: set[str] = set()
         self._now = 0.0
+        self._usual_charge = 0.0
         self._lock = threading.Lock()
 
     def weigh(self, weights: Mapping[str, int]) -> None:
@@ -69,7 +72,7 @@ class FairOrder:
     def ranked(self) -> list[str]:
         """All names, the one that is to go next first."""
         with self._lock:
-            return sorted(self._shares, key=lambda name: (self._tag(name), name not in self._resting))
+            return sorted(self._shares, key=lambda name: (self._finish(name), name not in self._resting))
 
     def start(self, name: str, cost: int) -> None:
         """A run begins that may come to `cost` tokens; a name that is not known is not counted."""
@@ -88,11 +91,15 @@ class FairOrder:
                 share.ended += charge / share.weight
                 if cost:
                     share.learn(cost, charge)
+                    self._usual_charge += (charge - self._usual_charge) / REMEMBERED_RUNS
 
     def rest(self, names: Iterable[str]) -> None:
         """Nothing waits for these: until their next start, what they leave to others is not kept for them."""
         with self._lock:
             self._resting.update(names)
+
+    def _finish(self, name: str) -> float:
+        return self._tag(name) + self._usual_charge / self._shares[name].weight
 
     def _tag(self, name: str) -> float:
         tag = self._shares[name].tag

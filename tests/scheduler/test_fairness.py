@@ -141,3 +141,19 @@ def test_a_queue_that_is_not_known_is_not_counted(order: FairOrder) -> None:
     order.rest(["gone"])
 
     assert set(order.ranked()) == set(WEIGHTS)
+
+
+def test_who_would_end_first_goes_first_though_another_had_a_little_less(order: FairOrder) -> None:
+    for _ in range(100):
+        run(order, "free")
+    order.rest(["pro"])
+    for _ in range(10):
+        run(order, "pro")
+
+    # Pro had a little more by weight than Free; one run more is an eighth of that.
+    assert order.ranked()[:2] == ["plus", "pro"]
+
+
+def run(order: FairOrder, name: str) -> None:
+    order.start(name, 100)
+    order.correct(name, 100, 100)
