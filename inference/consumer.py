@@ -6,7 +6,6 @@ import logging
 import signal
 import warnings
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any, cast
@@ -17,7 +16,7 @@ from celery.exceptions import SecurityWarning
 from celery.platforms import EX_OK
 
 from inference.pool import AsyncEnginePool, OpenRunner, worker_state
-from inference.queues import FairCycle, PullFromNewQueues, QueueNames
+from inference.queues import FairCycles, PullFromNewQueues, QueueNames
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +42,7 @@ class EngineWorker(Worker):
     def __init__(self, app: Celery, duty: Duty) -> None:
         self._duty = duty
         app.steps["consumer"].add(PullFromNewQueues)
-        in_order = {"queue_order_strategy": partial(FairCycle, duty.queues.order)}
+        in_order = {"queue_order_strategy": FairCycles(duty.queues.order)}
         app.conf.broker_transport_options = {**app.conf.broker_transport_options, **in_order}
         with warnings.catch_warnings():
             # Root is dangerous where messages are pickles; ours are JSON.
