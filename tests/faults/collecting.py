@@ -21,9 +21,9 @@ from tests.faults.world import World
 SETTLES_WITHIN_S = 60.0
 LOOK_EVERY_S = 0.5
 INSPECT_WITHIN_S = 3.0
-# Kombu's bindings, the queue for answers of workers, what a dead worker had pulled, until the visibility timeout; and
-# how fast queues drained.
-KEPT = ("_kombu.", "unacked", "drain:")
+# Kombu's bindings, the queue for answers of workers, what a dead worker had pulled, until the visibility timeout; how
+# fast queues drained, and what rooms keep when nobody waits.
+KEPT = ("_kombu.", "unacked", "drain:", "counters:", "owners:")
 ROWS = """
     SELECT run.id, status, attempt, hand_backs, answer_id, finish_reason, error_code, input_tokens, cached_tokens,
            output_tokens, resumed_at, question.content AS question, run.created_at, finished_at, cancel_requested_at,
@@ -71,12 +71,18 @@ def _is_zero(gauges: Gauges, workers: int) -> bool:
 async def _gauges(world: World) -> Gauges:
     async with world.redis_of(world.broker) as broker:
         keys = [key.decode() async for key in broker.scan_iter()]
+        books = [await broker.hkeys(key) for key in keys if key.startswith("owners:")]
     return Gauges(
         live_runs=await asyncio.to_thread(_live_runs, world),
-        broker_keys=[key for key in keys if not key.startswith(KEPT)],
+        broker_keys=[key for key in keys if not key.startswith(KEPT)] + _listed(books),
         workers=await asyncio.to_thread(_loads, world.broker_url),
         reservations=await bookkeeping.reserved(world),
     )
+
+
+def _listed(books: Sequence[Sequence[bytes]]) -> list[str]:
+    """Runs and users in rooms' books, beside the virtual time."""
+    return [field.decode() for book in books for field in book if field != b"now"]
 
 
 def _live_runs(world: World) -> int:

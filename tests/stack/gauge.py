@@ -17,6 +17,8 @@ from tests.stack.stack import Process, Stack
 from tests.subscriptions import subscribers
 
 PATIENCE_S = 30
+# Bindings, and what stays when nobody waits.
+MEASURES = ("_kombu.", "drain:", "counters:", "owners:")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +96,9 @@ class Gauge:
         )
 
     async def queued(self) -> set[str]:
-        """Keys of rooms, queues and unacknowledged messages that hold anything; bindings and measures left out."""
+        """What waits: keys of rooms, queues and unacknowledged messages, and runs and users in a room's books."""
         async with Redis.from_url(self._stack.broker_url) as redis:
             keys = {key.decode() async for key in redis.scan_iter()}
-        return {key for key in keys if not key.startswith(("_kombu.", "drain:"))}
+            books = [await redis.hkeys(key) for key in keys if key.startswith("owners:")]
+        listed = {field.decode() for book in books for field in book} - {"now"}
+        return listed | {key for key in keys if not key.startswith(MEASURES)}
