@@ -85,8 +85,9 @@ class Releases:
                 self._all_wanted = False
                 await self._robustly(queueing.release_all)
             while self._wanted:
-                (model, tier), wish = self._wanted.popitem()
-                await self._robustly(self.release, model, tier, wish)
+                # The oldest: in a busy tier wishes come faster than a slow broker grants them.
+                model, tier = next(iter(self._wanted))
+                await self._robustly(self.release, model, tier, self._wanted.pop((model, tier)))
 
     def release(self, model: str, tier: str, wish: Wish) -> None:
         """Do and tell as wished, and hear where nothing waits. In a thread."""

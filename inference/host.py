@@ -53,7 +53,7 @@ class QueueOrder(Protocol):
         """It is over, and came to `charge` tokens."""
 
     def rest(self, names: Iterable[str]) -> None:
-        """Nothing waits in these."""
+        """Nothing waits in these, and something in all others."""
 
 
 @dataclass(frozen=True, slots=True)

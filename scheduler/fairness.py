@@ -78,10 +78,9 @@ class FairOrder:
         """A run begins that may come to `cost` tokens; a name that is not known is not counted."""
         with self._lock:
             if share := self._shares.get(name):
-                self._now = self._tag(name)
-                share.ended += self._now - share.tag
+                self._wake(name)
+                self._now = share.tag
                 share.running += cost
-                self._resting.discard(name)
 
     def correct(self, name: str, cost: int, charge: int) -> None:
         """A run that began with that cost, 0 where it was not known, is over: it came to `charge` tokens."""
@@ -94,9 +93,21 @@ class FairOrder:
                     self._usual_charge += (charge - self._usual_charge) / REMEMBERED_RUNS
 
     def rest(self, names: Iterable[str]) -> None:
-        """Nothing waits for these: until their next start, what they leave to others is not kept for them."""
+        """Nothing waits for these, hence what they leave to others is not kept for them; for the others something does.
+
+        Who begins to wait has its tag from then on: if it went on up with the virtual time, a light weight would be
+        behind a heavy one for ever.
+        """
         with self._lock:
-            self._resting.update(names)
+            resting = self._shares.keys() & set(names)
+            for name in self._resting - resting:
+                self._wake(name)
+            self._resting = resting
+
+    def _wake(self, name: str) -> None:
+        if share := self._shares.get(name):
+            share.ended += self._tag(name) - share.tag
+        self._resting.discard(name)
 
     def _finish(self, name: str) -> float:
         return self._tag(name) + self._usual_charge / self._shares[name].weight

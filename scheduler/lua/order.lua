@@ -30,6 +30,19 @@ local function virtual_time(rooms)
     return tonumber(now or redis.call('ZRANGE', rooms.room, 0, 0, 'WITHSCORES')[2] or 0)
 end
 
+-- A process of the release before this one lets runs in by their birth in ms, far behind every tag: who came now would
+-- go before them, and who came next.
+local function adopt_unknown(rooms)
+    while true do
+        local last = redis.call('ZRANGE', rooms.room, -1, -1)[1]
+        if not last or redis.call('HEXISTS', rooms.owners, 'run:' .. last) == 1 then
+            return
+        end
+        redis.call('ZADD', rooms.room, whole(virtual_time(rooms)), last)
+        redis.call('HSET', rooms.owners, 'run:' .. last, 0)
+    end
+end
+
 -- A process of the release before this one takes runs out of the room and says nothing here: only who is there counts.
 local function waiting_of(rooms, user)
     local waiting = {}

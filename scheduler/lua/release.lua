@@ -21,6 +21,7 @@ if newcomers_end > 5 then
         start_anew(rooms)
     end
 end
+adopt_unknown(rooms)
 for n = 6, newcomers_end, 4 do
     local run_id, user, cost, was_charged = unpack(ARGV, n, n + 3)
     if tag_of(rooms, run_id) then

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable
 
@@ -86,6 +87,24 @@ async def test_a_run_that_is_claimed_again_has_left_again(told: list[tuple[str, 
         await until(lambda: told)
 
     assert told == [("m", "free", 2)]
+
+
+async def test_a_busy_tier_does_not_keep_another_from_being_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop, releases, tiers = asyncio.get_running_loop(), Releases(FairOrder()), list[str]()
+
+    def release(_model: str, tier: str, *_told: object) -> Release:
+        tiers.append(tier)
+        if len(tiers) < 20:
+            loop.call_soon_threadsafe(releases.claimed, claimed("pro"))
+        return Release([])
+
+    monkeypatch.setattr(queueing, "release", release)
+    releases.claimed(claimed("free"))
+    releases.claimed(claimed("pro"))
+    async with releases.releasing():
+        await until(lambda: "free" in tiers)
+
+    assert tiers.index("free") < 2
 
 
 async def test_the_order_hears_in_which_queues_nothing_waits(told: list[tuple[str, str, int]]) -> None:

@@ -97,6 +97,17 @@ def test_who_was_idle_comes_next_but_is_not_paid_back(order: FairOrder) -> None:
     assert back.count("pro") / len(back) == pytest.approx(8 / 12, abs=0.1)
 
 
+@pytest.mark.parametrize("used", [1.0, 0.1])
+def test_the_lowest_tier_that_comes_back_is_not_left_out_by_the_highest(order: FairOrder, used: float) -> None:
+    worker = Worker(order, used)
+    list(worker.starts(300, waiting=["pro"]))
+
+    back = list(worker.starts(900, waiting=["free", "pro"]))
+
+    assert "free" in back[: 2 * SLOTS]
+    assert back.count("free") / len(back) == pytest.approx(1 / 9, abs=0.03)
+
+
 def test_a_tier_that_comes_back_does_not_wait_for_what_others_reserved_in_vain(order: FairOrder) -> None:
     worker = Worker(order, used=0.1)
     list(worker.starts(1000, waiting=["free"]))

@@ -182,8 +182,20 @@ def test_a_room_that_an_earlier_release_filled_by_birth_goes_on(room: Room, redi
     new = of(ALICE, 10)
     room.release(0, [new])
 
-    assert places(room, new) in ([1], [2])
-    assert sorted(order(room)) == sorted([*old, new.run_id])
+    assert order(room) == [*old, new.run_id]
+
+
+def test_a_run_that_an_earlier_release_lets_in_by_birth_waits_for_those_before_it(
+    room: Room, redis: Redis, name: str
+) -> None:
+    before = [of(UUID(int=n)) for n in range(3)]
+    room.release(0, before)
+    old = uuid7()
+    redis.zadd(room_key(name, "free"), {str(old): old.int >> 80})
+
+    gone = [taken(room.release(1, [of(UUID(int=n))]))[0] for n in range(10, 14)]
+
+    assert old in gone
 
 
 def test_a_departure_tells_what_the_run_may_cost(room: Room) -> None:
