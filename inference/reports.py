@@ -116,10 +116,10 @@ def _seen(worker: str, value: bytes, now_ms: int) -> Seen:
 
 def _tier(raw: Mapping[str, Any]) -> TierReport:
     known = _known(TierReport, raw)
-    measured = {name: Measured(**known[name]) for name in BOUNDS_S if name in known}
+    measured = {name: Measured(**_known(Measured, known[name])) for name in BOUNDS_S if name in known}
     return TierReport(**(known | measured))
 
 
-def _known(cls: type[Report | TierReport], raw: Mapping[str, Any]) -> dict[str, Any]:
+def _known(cls: type[Report | TierReport | Measured], raw: Mapping[str, Any]) -> dict[str, Any]:
     names = {entry.name for entry in fields(cls)}
     return {name: value for name, value in raw.items() if name in names}

@@ -8,12 +8,14 @@ register = template.Library()
 
 MINUTE_S, HOUR_S = 60, 3600
 UNKNOWN = "–"
+# What a template has for nothing, and for a key that a worker of another release does not report.
+Missing = str | None
 
 
 @register.filter
-def count(number: float | None) -> str:
+def count(number: float | Missing) -> str:
     """A number in three digits or so: 7.5, 340, 12.3k."""
-    if number is None:
+    if isinstance(number, Missing):
         return UNKNOWN
     if number >= 10_000:
         return f"{number / 1000:,.0f}k" if number >= 100_000 else f"{number / 1000:.1f}k"
@@ -27,9 +29,9 @@ def a_minute(per_s: float) -> str:
 
 
 @register.filter
-def percent(share: float | None) -> str:
+def percent(share: float | Missing) -> str:
     """A share in whole percents."""
-    return UNKNOWN if share is None else f"{share:.0%}"
+    return UNKNOWN if isinstance(share, Missing) else f"{share:.0%}"
 
 
 @register.filter

@@ -211,6 +211,14 @@ def test_a_silent_worker_counts_no_more_and_is_named(as_operator: Client, model:
     assert (load_of(model).slots, load_of(model).in_hand) == (0, 0)
 
 
+def test_what_a_worker_of_another_release_does_not_tell_is_said_to_be_unknown(
+    as_operator: Client, model: Model, tell: Tell, streams: Redis
+) -> None:
+    streams.hset(reports.KEY, "gpu1", f"{streams.time()[0] * 1000} {Report(model=model.pk).encoded()}")
+
+    assert "– / –" in as_operator.get(FIGURES).content.decode()
+
+
 def test_with_the_streams_away_the_page_says_what_it_does_not_know(
     as_operator: Client, new_run: NewRun, settings: LazySettings, silent_redis: str
 ) -> None:

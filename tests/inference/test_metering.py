@@ -94,7 +94,11 @@ def test_what_another_release_reports_is_read_as_far_as_it_is_known() -> None:
     assert Report.decoded(whole.encoded()).tiers["pro"].ended == {"done": 1}
     assert json.loads(Report.decoded(whole.encoded()).encoded()) == json.loads(whole.encoded())
 
-    other: dict[str, Any] = {"model": "m", "news": 1, "tiers": {"pro": {"in_hand": 2, "news": {}}}}
+    other: dict[str, Any] = {
+        "model": "m",
+        "news": 1,
+        "tiers": {"pro": {"in_hand": 2, "news": {}, "ttft": {"most_s": 1}}},
+    }
 
     assert Report.decoded(json.dumps(other)) == Report(model="m", tiers={"pro": TierReport(in_hand=2)})
 
