@@ -38,8 +38,8 @@ def bury(run_id: UUID) -> bool:
         "run.ended run=%s attempt=%d status=%s code=%s output_tokens=%d",
         *(run.pk, claim.attempt, run.status, run.error_code or "-", run.output_tokens),
     )
-    queueing.correct(run)
     announcements.ended(run)
+    queueing.correct(run)
     return True
 
 

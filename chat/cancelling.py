@@ -42,14 +42,15 @@ def expire(run: Run) -> bool:
 def dismiss(runs: Iterable[Run]) -> None:
     """Make readers, workers and queues let go of runs that were deleted while they were live, given as they were."""
     for run in runs:
-        if run.status == Status.STREAMING:
-            queueing.correct(run)
+        had_begun = run.status == Status.STREAMING
+        if had_begun:
             last_words.nudge(run.worker, run.pk)
             # An attempt that nobody makes: what the worker still writes is refused.
             run.attempt += 1
         run.status, run.finish_reason = Status.CANCELLED, CANCELLED
         last_words.tell_deletion(run)
-        queueing.withdraw(run)
+        if not queueing.withdraw(run) and had_begun:
+            queueing.correct(run)
 
 
 def _leave_queue(ended: Run) -> None:

@@ -39,13 +39,18 @@ def admit(run: Run) -> None:
         _mark_released(sent)
 
 
-def withdraw(run: Run) -> None:
-    """Take a run that has ended out of its room or its queue. With the broker away its message finds nothing to do."""
+def withdraw(run: Run) -> bool:
+    """Take a run that has ended out of its room or its queue; False when it waits in neither.
+
+    With the broker away its message finds nothing to do.
+    """
     try:
-        if dispatcher().remove(newcomer(run), run.model_id, run.tier_id):
-            release(run.model_id, run.tier_id)
+        if not dispatcher().remove(newcomer(run), run.model_id, run.tier_id):
+            return False
+        release(run.model_id, run.tier_id)
     except (RedisError, KombuError, OSError) as error:
         logger.warning("dispatch.not_withdrawn run=%s reason=%s", run.pk, type(error).__name__)
+    return True
 
 
 def readmit(runs: Iterable[Run]) -> int:

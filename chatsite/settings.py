@@ -173,7 +173,7 @@ DATA_UPLOAD_MAX_MEMORY_SIZE = 6 * MAX_CONTENT_BYTES + 4096
 REQUESTS_PER_MINUTE = env.int("REQUESTS_PER_MINUTE", default=600)
 
 # By which a monitoring system reads /metrics. Empty: nobody does but operators who are signed in.
-METRICS_TOKEN = env.str("METRICS_TOKEN", default="")
+METRICS_TOKEN = env.str("METRICS_TOKEN", default="").strip()
 
 LEASE_S = env.int("LEASE_S", default=10)
 REAPER_PERIOD_S = env.float("REAPER_PERIOD_S", default=2.0)

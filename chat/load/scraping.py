@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.utils.crypto import constant_time_compare
@@ -9,6 +11,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
 
 from chat import problems
 from chat.connections import given_back
@@ -25,8 +28,15 @@ def scrape(request: HttpRequest) -> HttpResponse:
         raise problems.Forbidden
     registry = CollectorRegistry(auto_describe=False)
     registry.register(LoadCollector())
-    encode, content_type = choose_encoder(request.headers.get("Accept", ""))
+    encode, content_type = _encoder(request.headers.get("Accept", ""))
     return HttpResponse(encode(registry), content_type=content_type)
+
+
+def _encoder(wanted: str) -> tuple[Callable[[Collector], bytes], str]:
+    try:
+        return choose_encoder(wanted)
+    except ValueError:  # prometheus_client 0.26 reads a version as numbers, whatever it is
+        return choose_encoder("")
 
 
 def _has_token(request: HttpRequest) -> bool:

@@ -260,6 +260,14 @@ def test_metrics_say_what_the_reports_and_the_rows_say(
     assert (value("queue_wait_seconds_count", **of_tier), value("queue_wait_seconds_sum", **of_tier)) == (1, 3.5)
 
 
+@pytest.mark.parametrize("version", ["", "x", "1.0.0", "99999999999999999999"])
+def test_metrics_come_in_a_version_that_is_known(as_operator: Client, version: str) -> None:
+    answer = as_operator.get(METRICS, headers={"accept": f"application/openmetrics-text;version={version}"})
+
+    assert answer.status_code == 200
+    assert b"palaver_workers_known" in answer.content
+
+
 def test_a_workers_series_vanish_with_its_report(as_operator: Client, model: Model, tell: Tell) -> None:
     tell("gpu1", free=TierReport(taken=9))
     tell("gpu2", age_s=reports.FRESH_S + 1, free=TierReport(taken=9))
