@@ -35,7 +35,7 @@ def scrape(request: HttpRequest) -> HttpResponse:
 def _encoder(wanted: str) -> tuple[Callable[[Collector], bytes], str]:
     try:
         return choose_encoder(wanted)
-    except ValueError:  # prometheus_client 0.26 reads a version as numbers, whatever it is
+    except (TypeError, ValueError):  # prometheus_client 0.26 reads a version as numbers, whatever it is
         return choose_encoder("")
 
 
