@@ -71,7 +71,7 @@ def _is_zero(gauges: Gauges, workers: int) -> bool:
 async def _gauges(world: World) -> Gauges:
     async with world.redis_of(world.broker) as broker:
         keys = [key.decode() async for key in broker.scan_iter()]
-        books = [await broker.hkeys(key) for key in keys if key.startswith("owners:")]
+        books: list[Any] = [await broker.hkeys(key) for key in keys if key.startswith("owners:")]
     return Gauges(
         live_runs=await asyncio.to_thread(_live_runs, world),
         broker_keys=[key for key in keys if not key.startswith(KEPT)] + _listed(books),

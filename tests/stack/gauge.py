@@ -99,6 +99,6 @@ class Gauge:
         """What waits: keys of rooms, queues and unacknowledged messages, and runs and users in a room's books."""
         async with Redis.from_url(self._stack.broker_url) as redis:
             keys = {key.decode() async for key in redis.scan_iter()}
-            books = [await redis.hkeys(key) for key in keys if key.startswith("owners:")]
+            books: list[list[Any]] = [await redis.hkeys(key) for key in keys if key.startswith("owners:")]
         listed = {field.decode() for book in books for field in book} - {"now"}
         return listed | {key for key in keys if not key.startswith(MEASURES)}
