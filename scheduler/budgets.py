@@ -1,4 +1,4 @@
-"""Each user's token budget: a bucket in Redis that fills at a rate, by Redis' clock.
+"""Each user's token budget: a bucket in Redis that fills at a rate, by Redis' clock unless another is given.
 
 What a run may cost at most is reserved before it may wait, what it did cost is settled at its end, exactly once. Lost
 with Redis: buckets start full again, and what was reserved is forgotten. The ledger (scheduler/models/ledger.py) is the
@@ -7,7 +7,7 @@ record. The algorithm is the token bucket of RFC 2697, section 3, with one rate.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -73,10 +73,14 @@ def index_key(shard: int) -> str:
 
 
 class TokenBuckets:
-    """The buckets of all users; a round trip a call. While Redis is away nothing is counted, and everything passes."""
+    """The buckets of all users; a round trip a call. While Redis is away nothing is counted, and everything passes.
 
-    def __init__(self, redis: DispensableRedis) -> None:
+    `clock` tells milliseconds since the epoch; without one it is the server's, which all processes share.
+    """
+
+    def __init__(self, redis: DispensableRedis, clock: Callable[[], int] | None = None) -> None:
         self._redis = redis
+        self._clock = clock
         self._client = Redis(connection_pool=redis.pool)
         self._reserve = self._client.register_script(RESERVE)
         self._settle = self._client.register_script(SETTLE)
@@ -87,7 +91,7 @@ class TokenBuckets:
 
         Raises `BudgetExhausted`, which says when there will be enough; nothing has changed then.
         """
-        amounts: list[str | int] = [*_rate(limits), str(reservation.run_id), tokens, str(reservation)]
+        amounts: list[str | int] = [*self._terms(limits), str(reservation.run_id), tokens, str(reservation)]
         wait_ms = self._redis.ask(lambda: cast(int, self._reserve(keys=reservation.keys, args=amounts)), otherwise=0)
         if wait_ms:
             raise BudgetExhausted(timedelta(milliseconds=min(wait_ms, CENTURY_MS)), tokens)
@@ -102,7 +106,7 @@ class TokenBuckets:
         full = [limits.budget_tokens, 0]
         keys = [bucket_key(user_id)]
         tokens, full_in_ms = self._redis.ask(
-            lambda: cast(list[int], self._level(keys=keys, args=_rate(limits))), otherwise=full
+            lambda: cast(list[int], self._level(keys=keys, args=self._terms(limits))), otherwise=full
         )
         return Level(tokens, min(full_in_ms, CENTURY_MS) / 1000)
 
@@ -111,13 +115,21 @@ class TokenBuckets:
         return self._redis.ask(lambda: list(self._reserved_before(age)), otherwise=[])
 
     def _reserved_before(self, age: timedelta) -> Iterable[Reservation]:
-        seconds, microseconds = self._client.time()
-        until_ms = seconds * 1000 + microseconds // 1000 - age // timedelta(milliseconds=1)
+        until_ms = self._now_ms() - age // timedelta(milliseconds=1)
         pipeline = self._client.pipeline(transaction=False)
         for shard in range(SHARDS):
             pipeline.zrangebyscore(index_key(shard), "-inf", until_ms)
         for names in cast(list[list[bytes]], pipeline.execute()):
             yield from (Reservation.parse(name.decode()) for name in names)
+
+    def _terms(self, limits: Limits) -> list[str | int]:
+        return [*_rate(limits), "" if self._clock is None else self._clock()]
+
+    def _now_ms(self) -> int:
+        if self._clock is not None:
+            return self._clock()
+        seconds, microseconds = self._client.time()
+        return seconds * 1000 + microseconds // 1000
 
 
 def _rate(limits: Limits) -> list[int]:

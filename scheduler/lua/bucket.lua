@@ -10,7 +10,11 @@
 local UNITS = 3600000
 local DAY_MS = 86400000
 
-local function now_ms()
+-- The caller's clock where it tells one, else the server's.
+local function now_ms(told)
+    if told ~= '' then
+        return tonumber(told)
+    end
     local time = redis.call('TIME')
     return time[1] * 1000 + math.floor(time[2] / 1000)
 end

@@ -127,6 +127,21 @@ def test_a_bucket_fills_at_its_rate_and_no_further_than_full(
     assert buckets.level(user_id, LIMITS) == Level(1000, 0)
 
 
+def test_a_clock_that_is_given_is_the_only_one(user_id: UUID) -> None:
+    now = [5 * UNITS]
+    buckets = TokenBuckets(DispensableRedis(settings.STREAMS_URL), clock=lambda: now[0])
+    reservation = Reservation(user_id, uuid7())
+    buckets.reserve(reservation, 1000, LIMITS)
+    assert refusal(buckets, user_id, 100).wait == timedelta(hours=100)
+    assert reservation not in buckets.reserved_before(timedelta(hours=1))
+
+    now[0] += 100 * UNITS
+
+    assert buckets.level(user_id, LIMITS) == Level(100, 900 * 3600)
+    buckets.reserve(Reservation(user_id, uuid7()), 100, LIMITS)
+    assert reservation in buckets.reserved_before(timedelta(hours=1))
+
+
 def test_what_comes_back_into_a_full_bucket_is_no_more_than_full(
     buckets: TokenBuckets, redis: Redis, user_id: UUID
 ) -> None:

@@ -223,10 +223,11 @@ def environment(engine: str, folder: Path) -> dict[str, str]:
 
 
 def _own_redis(first_db: int) -> dict[str, str]:
-    return {name: _other_db(os.environ[name], first_db) for name in ("BROKER_URL", "STREAMS_URL")}
+    return {name: other_db(os.environ[name], first_db) for name in ("BROKER_URL", "STREAMS_URL")}
 
 
-def _other_db(url: str, further: int) -> str:
+def other_db(url: str, further: int) -> str:
+    """The database that stands so much further on, on the same Redis."""
     parts = urlsplit(url)
     return parts._replace(path=f"/{int(parts.path.strip('/') or 0) + further}").geturl()
 

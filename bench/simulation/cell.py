@@ -1,0 +1,119 @@
+"""What happens between a run's admission and its end, on one model's rooms, queues and workers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Protocol
+
+from bench.simulation.broker import Broker
+from bench.simulation.events import Events
+from bench.simulation.runs import Pace, Run
+from bench.simulation.worker import Worker
+from scheduler.room import Correction, Newcomer, Release, queue_name
+
+
+class Waits(Protocol):
+    """Where admitted runs wait: the product's `Room`, or another order to compare it with."""
+
+    def release(
+        self,
+        lookahead: int,
+        newcomers: Sequence[Newcomer] = (),
+        departed: int = 0,
+        corrections: Sequence[Correction] = (),
+    ) -> Release:
+        """As `Room.release`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """How large a cell is and how fast; what a run costs its slot beside the engine's time."""
+
+    workers: int = 2
+    slots: int = 6
+    lookahead: int = 8
+    pace: Pace = field(default_factory=Pace)
+    claim_s: float = 0.01  # from the queue to the engine: by then the next is released
+    finish_s: float = 0.01  # from the last token until the slot takes another run
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A served model's name, its rooms, and the weights of their tiers."""
+
+    slug: str
+    rooms: Mapping[str, Waits]
+    weights: Mapping[str, int]
+
+
+class Cell:
+    """The way of runs through the queues and slots of one model."""
+
+    def __init__(self, served: Served, setting: Setting, broker: Broker, events: Events) -> None:
+        self._rooms, self._setting, self._broker, self._events = served.rooms, setting, broker, events
+        self._queues = {tier: queue_name(served.slug, tier) for tier in served.rooms}
+        weights = {self._queues[tier]: weight for tier, weight in served.weights.items()}
+        self.workers = [Worker(setting.slots, weights) for _ in range(setting.workers)]
+        # In the order in which they began to wait for a message, as Redis serves them.
+        self._blocked = dict.fromkeys(self.workers)
+        self._waiting: dict[str, Run] = {}
+        self.on_release: list[Callable[[Run], None]] = []
+        self.on_start: list[Callable[[Run], None]] = []
+        self.on_end: list[Callable[[Run], None]] = []
+
+    def admit(self, run: Run) -> None:
+        """Let a run wait."""
+        self._waiting[str(run.id)] = run
+        self._release(run.tier, [Newcomer(run.id, run.prompt.person.id, run.cost)])
+
+    def _release(
+        self, tier: str, newcomers: Sequence[Newcomer] = (), departed: int = 0, corrections: Sequence[Correction] = ()
+    ) -> list[str]:
+        """Tell a room, and send whom it lets go; returns the queues for which nothing waits."""
+        release = self._rooms[tier].release(self._setting.lookahead, newcomers, departed, corrections)
+        for departure in release.taken:
+            for tell in self.on_release:
+                tell(self._waiting[str(departure.run_id)])
+        if release.taken:
+            self._broker.send(self._queues[tier], [str(departure.run_id) for departure in release.taken])
+            self._wake(len(release.taken))
+        return [queue for tier, queue in self._queues.items() if not release.waiting.get(tier)]
+
+    def _wake(self, messages: int) -> None:
+        """Those who wait for a message take one each."""
+        for worker in list(self._blocked)[:messages]:
+            del self._blocked[worker]
+            self._pull(worker)
+
+    def _pull(self, worker: Worker) -> None:
+        """Take what the worker's slots hold; wait for a message while there is none."""
+        while worker.free_slots:
+            message = self._broker.pull(worker.order.ranked())
+            if message is None:
+                self._blocked[worker] = None
+                return
+            queue, run_id = message
+            run = self._waiting.pop(run_id)
+            worker.take(queue, run.cost)
+            self._events.after(self._setting.claim_s, partial(self._begin, run, worker))
+
+    def _begin(self, run: Run, worker: Worker) -> None:
+        run.started_at_s = self._events.now_s
+        for tell in self.on_start:
+            tell(run)
+        worker.order.rest(self._release(run.tier, departed=1))
+        service_s = self._setting.pace.service_s(run.prompt)
+        self._events.after(service_s, partial(self._end, run))
+        self._events.after(service_s + self._setting.finish_s, partial(self._leave, run, worker))
+
+    def _end(self, run: Run) -> None:
+        run.ended_at_s = self._events.now_s
+        for tell in self.on_end:
+            tell(run)
+
+    def _leave(self, run: Run, worker: Worker) -> None:
+        worker.let_go(self._queues[run.tier], run.cost, run.charge)
+        worker.order.rest(self._release(run.tier, corrections=[Correction(run.prompt.person.id, run.cost, run.charge)]))
+        self._pull(worker)
