@@ -19,7 +19,7 @@ def count(number: float | Missing) -> str:
         return UNKNOWN
     if number >= 10_000:
         return f"{number / 1000:,.0f}k" if number >= 100_000 else f"{number / 1000:.1f}k"
-    return f"{number:,.0f}" if number >= 10 or number == int(number) else f"{number:.1f}"
+    return f"{number:,.0f}" if number >= 10 else f"{number:.1f}".removesuffix(".0")
 
 
 @register.filter

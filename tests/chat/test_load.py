@@ -20,6 +20,7 @@ from chat.load.history import Sampler, last_hour
 from chat.load.picture import ModelLoad, draw
 from chat.models import Chat, Run, Status, User
 from chat.recovery import Reaper
+from chat.templatetags.figures import a_minute
 from inference import reports
 from inference.metering import BOUNDS_S
 from inference.reports import Measured, Report, TierReport
@@ -191,6 +192,13 @@ def test_a_page_shows_them_and_has_nothing_inline(as_operator: Client, model: Mo
     for shown in ("gpu&lt;1&gt;", "3 / 6", "50%", "25%", "100, 20", '<td class="number">30</td>', "100%"):
         assert shown in figures
     assert "trouble" not in figures
+
+
+@pytest.mark.parametrize(
+    ("per_s", "shown"), [(0, "0"), (0.12, "7.2"), (0.1333, "8"), (20 / 60, "20"), (205.7, "12.3k"), (5000, "300k")]
+)
+def test_a_rate_is_shown_short_and_a_whole_one_without_a_point(per_s: float, shown: str) -> None:
+    assert a_minute(per_s) == shown
 
 
 def test_a_model_that_nobody_serves_is_said_to_be_so(as_operator: Client, new_run: NewRun, tell: Tell) -> None:
