@@ -1,10 +1,10 @@
 """What one run costs each part of the product: rows, commands, bytes and CPU time, which docs/scale.md multiplies.
 
-    MODEL_PATH=.palaver/models/SmolLM2-135M-Instruct python -m bench.footprint [--runs 200]
+    MODEL_PATH=.palaver/models/SmolLM2-135M-Instruct python -m bench.footprint [--runs 200] [--chars 40]
 
 A product of its own, servers included, on the scripted engine: no model is loaded. Each run is asked in a new chat, and
 read to its end over its event stream. Differences of what the servers and the kernel count, over the number of runs;
-what the processes do at rest is measured before for as long, and taken off.
+what they do at rest is measured before, and taken off.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.faults.world import Plan, World, new_folder, remove, running
 from tests.sse_client import Api, Reading
 
 AT_ONCE = 8
-REST_S = 10.0
+REST_S = 30.0
 SCRIPT = {
     "SCRIPT_SLOTS": "32",
     "SCRIPT_TOKENS_PER_S": "40",
@@ -85,9 +85,9 @@ async def one(user: User) -> None:
     await api.read(asked["stream"], Reading())
 
 
-async def measured(world: World, runs: int) -> tuple[Counts, float]:
+async def measured(world: World, runs: int, chars: float) -> tuple[Counts, float]:
     """Per run, with what was counted at rest taken off; and the seconds that it all took."""
-    [user] = users(world, ["pro"], Answers(median=400))
+    [user] = users(world, ["pro"], Answers(median=chars))
     for _ in range(AT_ONCE):
         await one(user)
     before_rest = counts(world)
@@ -111,13 +111,13 @@ async def _all(user: User, runs: int) -> None:
     await asyncio.gather(*(lane() for _ in range(AT_ONCE)))
 
 
-async def main(runs: int) -> None:
+async def main(runs: int, chars: float) -> None:
     """Measure and print."""
     folder = new_folder()
     async with AsyncExitStack() as stack:
         stack.callback(remove, folder)
         world = await stack.enter_async_context(running(Plan(1, webs=1, reapers=1, wishes=SCRIPT), folder))
-        found, seconds = await measured(world, runs)
+        found, seconds = await measured(world, runs, chars)
         print(f"{runs} runs, {AT_ONCE} at once, in {seconds:.0f} s; of each:")
         for name, count in found.items():
             print(f"  {name:40} {count:12,.1f}")
@@ -126,4 +126,6 @@ async def main(runs: int) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="What a run costs each part.")
     parser.add_argument("--runs", type=int, default=200)
-    asyncio.run(main(parser.parse_args().runs))
+    parser.add_argument("--chars", type=float, default=400, help="of the median answer")
+    options = parser.parse_args()
+    asyncio.run(main(options.runs, options.chars))

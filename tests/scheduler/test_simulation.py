@@ -47,11 +47,12 @@ def test_saturated_tiers_have_their_weights_shares(url: str) -> None:
 
 
 def test_the_lower_tiers_are_refused_first(url: str) -> None:
-    size = Size(60, users=3000, cells=1, waiting=60, seconds=8, warm_s=2, setting=Setting(workers=4, slots=32))
+    alike = dict.fromkeys(("free", "plus", "pro"), 1 / 3)
+    size = Size(60, users=3000, cells=1, waiting=60, seconds=8, warm_s=2, shares=alike, setting=Setting(4, slots=32))
 
     tally = simulated(size, url)
 
-    refused = {tier: tally.refused[tier, "queue"] / tally.asked[tier] for tier in ("free", "plus", "pro")}
+    refused = {tier: tally.refused[tier, "queue"] / tally.asked[tier] for tier in alike}
     assert refused["free"] > refused["plus"] > refused["pro"]
 
 
