@@ -37,9 +37,7 @@ class Standing:
                  WHERE owner_id = %(user)s AND kind = 'reply' AND status IN ('queued', 'streaming')),
                (SELECT count(*) FROM chat_run
                  WHERE status = 'queued' AND model_id = %(model)s AND tier_id = %(tier)s),
-               (SELECT count(*) FROM chat_run WHERE status = 'queued' AND model_id = %(model)s),
-               (SELECT coalesce(sum(weight), 1) FROM scheduler_model_tiers JOIN scheduler_tier ON slug = tier_id
-                 WHERE model_id = %(model)s)
+               (SELECT count(*) FROM chat_run WHERE status = 'queued' AND model_id = %(model)s)
           FROM chat_chat
           LEFT JOIN (SELECT position, role FROM chat_message
                       WHERE chat_id = %(chat)s AND replaced_at IS NULL ORDER BY position DESC LIMIT 1) last ON true
@@ -55,8 +53,8 @@ class Standing:
             row = cursor.fetchone()
         if row is None:
             raise problems.NotFound
-        live_run_id, position, question, live_runs, *waiting = row
-        return cls(live_run_id, position, question, live_runs, Waiting(*waiting))
+        live_run_id, position, question, live_runs, of_tier, of_model = row
+        return cls(live_run_id, position, question, live_runs, Waiting(of_tier, of_model))
 
     def check(self, limits: Limits) -> None:
         """Raises `ChatBusy`, `TooManyRuns`. To be sure of it, hold the user's lock."""

@@ -15,11 +15,10 @@ CROWD = 100
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Runs that no worker has taken: of one model and tier, and of all its tiers; and the sum of their weights."""
+    """Runs that no worker has taken: of one model and tier, and of the model's tiers together."""
 
     of_tier: int
     of_model: int
-    weights: int
 
     def places(self, model: Model, tier: Tier) -> int:
         """How many more of the tier may wait."""
@@ -30,14 +29,8 @@ class Waiting:
         return tier.queue_depth - self.of_tier
 
     def places_at_model(self, model: Model, tier: Tier) -> int:
-        """As many as all tiers together leave: the lower the tier's shed percentage, the earlier there are none.
-
-        But for its weight's part of the depth, which is its own: else the others' backlog would take its share of the
-        workers too, since who may not wait is not served.
-        """
-        left = max(1, model.queue_depth * tier.shed_at_percent // 100) - self.of_model
-        is_shed = tier.shed_at_percent < 100
-        return max(left, model.queue_depth * tier.weight // self.weights - self.of_tier) if is_shed else left
+        """As many as all tiers together leave: the lower the tier's shed percentage, the earlier there are none."""
+        return max(1, model.queue_depth * tier.shed_at_percent // 100) - self.of_model
 
 
 def output_cap(model: Model, limits: Limits, input_tokens: int, wanted_tokens: int | None) -> int:

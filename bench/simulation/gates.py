@@ -33,8 +33,7 @@ class Gates:
         tier, user_id = run.tier, run.prompt.person.id
         if self._live[user_id] >= self._limits[tier].concurrency:
             raise Refused("concurrency")
-        weights = sum(each.weight for each in self._tiers.values())
-        if Waiting(self._waiting[tier], self._waiting.total(), weights).places(self._model, self._tiers[tier]) < 1:
+        if Waiting(self._waiting[tier], self._waiting.total()).places(self._model, self._tiers[tier]) < 1:
             raise Refused("queue")
         try:
             self._buckets.reserve(Reservation(user_id, run.id), run.cost, self._limits[tier])

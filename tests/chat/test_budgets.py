@@ -380,19 +380,6 @@ def test_the_lower_tiers_are_refused_first_as_the_queue_fills(
     assert Run.objects.count() == 4
 
 
-def test_a_tier_keeps_its_weights_part_of_the_queue_however_many_of_the_others_wait(
-    alice: User, free: Tier, pro: Tier, model: Model
-) -> None:
-    Model.objects.update(queue_depth=9)
-    Tier.objects.update(concurrency=100)
-    Tier.objects.filter(pk="free").update(shed_at_percent=50, weight=2)
-    Tier.objects.filter(pk="pro").update(weight=7)
-    paying = User.objects.create_user("carol", tier=pro)
-    assert [ask(paying).status_code for _ in range(10)] == [202] * 9 + [503]
-
-    assert [ask(alice).status_code for _ in range(3)] == [202, 202, 503]
-
-
 def test_who_would_miss_the_deadline_is_told_so_at_once(alice: User, pro: Tier, model: Model, broker: Redis) -> None:
     Tier.objects.update(concurrency=100)
     carol = User.objects.create_user("carol", tier=pro)
