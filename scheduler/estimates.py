@@ -14,7 +14,11 @@ from scheduler.room import drain_key
 
 # Until something was measured: about a batch of a full engine.
 UNMEASURED_RETRY_S = 5
-WAITING, CHARGE, WEIGHT = b"waiting:", b"charge:", b"weight:"
+WAITING, CHARGE, WEIGHT, FLOW, FLOW_AT = b"waiting:", b"charge:", b"weight:", b"flow:", b"flow_at:"
+# As in `lua/drain.lua`.
+TIME_CONSTANT_S = 60.0
+# Of a run: by so little the next guess is another.
+CLOSE = 0.1
 
 # What Redis answers to TIME: seconds and microseconds.
 Clock = tuple[int, int]
@@ -26,7 +30,7 @@ class Drain:
 
     `squares` are those of the times between one departure and the next, in ms. `overdue_ms` is for how much longer
     than usual none has left now, though some wait. By tier: `waiting` is how many, `weights` their shares beside each
-    other, `charges` how many tokens a run comes to.
+    other, `charges` how many tokens a run comes to, `flows` how many runs leave a second of late.
     """
 
     runs: float = 0.0
@@ -36,6 +40,7 @@ class Drain:
     waiting: Mapping[str, int] = field(default_factory=dict)
     weights: Mapping[str, int] = field(default_factory=dict)
     charges: Mapping[str, float] = field(default_factory=dict)
+    flows: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
     def read(cls, stored: Mapping[bytes, bytes], clock: Clock) -> Self:
@@ -51,9 +56,10 @@ class Drain:
             waiting={tier: int(count) for tier, count in waiting.items()},
             weights={tier: int(weight) for tier, weight in weights.items()},
             charges={tier: float(charge) for tier, charge in charges.items()},
+            flows=_flows(stored, clock[0] + clock[1] / 1e6),
         )
 
-    def wait_s(self, ahead: int) -> float | None:
+    def wait_s(self, ahead: float) -> float | None:
         """Seconds until a run leaves that `ahead` others leave before; None while nothing was measured.
 
         next + ahead * interval + overdue, where interval = busy_ms / runs, and next = squares / (2 * busy_ms) is how
@@ -69,11 +75,20 @@ class Drain:
     def ahead(self, tier: str, place: int) -> int:
         """How many runs leave before the one at a place of its tier, counted from 1.
 
-        Those before it, and from each other tier as many as its share lets leave meanwhile, or as wait there. Who comes
-        later to those tiers may add to them, and whose counter is lower than others' to its own.
+        Those before it, and from each other tier as many as its share lets leave meanwhile, or as wait there and will
+        have come. Who comes later to its own tier, with a lower counter, may add to them.
         """
-        others = ((count, self._beside(name, tier)) for name, count in self.waiting.items() if name != tier)
-        return place - 1 + sum(min(count, math.ceil(round(place * ratio, 6))) for count, ratio in others)
+        others = [self._competing(other, tier, place) for other in self.waiting if other != tier]
+        ahead, before = place - 1.0, -1.0
+        while ahead - before > CLOSE:
+            before, wait_s = ahead, self.wait_s(ahead) or 0.0
+            ahead = place - 1 + sum(min(share, waiting + flow * wait_s) for share, waiting, flow in others)
+        return round(ahead)
+
+    def _competing(self, other: str, tier: str, place: int) -> tuple[int, int, float]:
+        """Of another tier: how many its share lets go before a place, how many wait, how many leave a second."""
+        share = math.ceil(round(place * self._beside(other, tier), 6))
+        return share, self.waiting[other], self.flows.get(other, 0.0)
 
     def _beside(self, other: str, tier: str) -> float:
         """How many runs of another tier leave for each of this one, while both wait: by the tokens of their shares."""
@@ -122,6 +137,15 @@ class Estimates:
 
 def _as_time(now_ms: int) -> Clock:
     return now_ms // 1000, now_ms % 1000 * 1000
+
+
+def _flows(stored: Mapping[bytes, bytes], now_s: float) -> dict[str, float]:
+    at_ms, counted = _by_tier(stored, FLOW_AT), _by_tier(stored, FLOW)
+    ages_s = {tier: max(0.0, now_s - float(at) / 1000) for tier, at in at_ms.items()}
+    return {
+        tier: float(runs) * math.exp(-ages_s.get(tier, 0.0) / TIME_CONSTANT_S) / TIME_CONSTANT_S
+        for tier, runs in counted.items()
+    }
 
 
 def _by_tier(stored: Mapping[bytes, bytes], prefix: bytes) -> dict[str, bytes]:

@@ -10,9 +10,10 @@
 --            at, leaving, leaving_squares  when the latest batch began, and what will count of it
 --            gap_ms       from the batch before to it; 0 when it does not count, or has been counted
 --            unbroken     1 while runs have waited ever since `at`
+--            since        from when runs have waited and none has left; 0 while none waits
 --            weight:<tier>  told by workers; not read here
 --            charge:<tier>  tokens that a run of the tier was charged at its end, a decaying mean
---            since        from when runs have waited and none has left; 0 while none waits
+--            flow:<tier>, flow_at:<tier>  how many of the tier left, decayed, and when that was counted
 -- Squares are those of the times between one departure and the next, in ms: by them who comes can tell a burst every
 -- few seconds from a steady flow.
 
@@ -102,6 +103,14 @@ local function note_charge(key, tier, charge)
     redis.call('HSET', key, 'charge:' .. tier, string.format('%.3f', mean + (charge - mean) / REMEMBERED_RUNS))
 end
 
+-- How many runs of the tier left within a time constant, by which is told how many will have come while another waits.
+local function note_flow(key, tier, departed, now)
+    local flow, at = unpack(redis.call('HMGET', key, 'flow:' .. tier, 'flow_at:' .. tier))
+    local kept = math.exp(-math.max(0, now - (at or now)) / TIME_CONSTANT_MS)
+    local counted = string.format('%.3f', (flow or 0) * kept + departed)
+    redis.call('HSET', key, 'flow:' .. tier, counted, 'flow_at:' .. tier, string.format('%.0f', now))
+end
+
 -- `keys` are the tier's room and queue, and the drain. Tells each tier and how many wait there.
 local function note_departures(keys, tier, departed, now)
     local drain, waiting, by_tier = read_drain(keys[3]), count_waiting(keys, tier)
@@ -112,6 +121,7 @@ local function note_departures(keys, tier, departed, now)
         count_batch(drain)
     end
     if departed > 0 then
+        note_flow(keys[3], tier, departed, now)
         if is_batch_over then
             drain.gap_ms = drain.unbroken * counted_ms(drain, now - drain.at)
             drain.at, drain.leaving, drain.leaving_squares, drain.unbroken = now, 0, 0, 1

@@ -359,6 +359,24 @@ def test_from_a_heavier_tier_more_go_before_and_from_one_with_longer_runs_fewer(
     assert longer.ahead("pro", 3) == 2 + 2
 
 
+def test_who_will_come_to_another_tier_while_one_waits_goes_before_too(redis: Redis, name: str) -> None:
+    free, pro = (Queue(redis, name, tier) for tier in ("free", "pro"))
+    Estimates(DispensableRedis(settings.BROKER_URL)).note_weights(name, {"free": 1, "pro": 3})
+    free.arrive(20)
+    for second in range(400):  # a slot comes free each second, and three times of four somebody of Pro is there for it
+        tier = free if second % 4 == 0 else pro
+        tier.arrive(1)
+        tier.leave(1)
+        for queue in (free, pro):
+            queue.pass_s(1)
+
+    assert free.drain.waiting == {"free": 20, "pro": 0}
+    assert free.drain.eta_s("free", 10) == pytest.approx(40, rel=0.1)
+    for queue in (free, pro):
+        queue.pass_s(300)
+    assert sum(free.drain.flows.values()) < 0.01
+
+
 def test_weights_and_what_runs_come_to_are_told_with_the_drain(redis: Redis, name: str) -> None:
     estimates = Estimates(DispensableRedis(settings.BROKER_URL))
     estimates.note_weights(name, {"free": 1, "pro": 8})
@@ -387,6 +405,7 @@ def test_tiers_that_share_slots_are_told_of_each_other(redis: Redis, name: str) 
     assert drain.waiting == {"free": 100, "pro": 100}
     assert drain.eta_s("free", 40) == pytest.approx(40 / (SLOTS / 2) * STEP_S, rel=0.3)
     pro.empty()
+    free.drain_in_bursts(40)
     assert free.drain.eta_s("free", 40) == pytest.approx(40 / SLOTS * STEP_S, rel=0.3)
 
 
