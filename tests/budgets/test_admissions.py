@@ -115,7 +115,7 @@ def test_whatever_happens_to_runs_and_processes_all_accounts_are_exact(
     dice, deaths, depth = Random(seed), 0, 0
     give_up_at = time.monotonic() + WITHIN_S
     with acting(iter(lambda: dice.getrandbits(32), None), model) as start_again:
-        while admitted() < ADMISSIONS:
+        while admitted() < ADMISSIONS or not deaths:
             assert time.monotonic() < give_up_at, f"{admitted()} admissions within {WITHIN_S} s"
             depth = max(depth, Run.objects.filter(status=Status.QUEUED).count())
             time.sleep(0.05)
@@ -140,7 +140,6 @@ def test_whatever_happens_to_runs_and_processes_all_accounts_are_exact(
     )
     assert wrong == []
     assert depth <= QUEUE_DEPTH
-    assert deaths
 
 
 def admitted() -> int:

@@ -87,6 +87,7 @@ PAGES = (
     Ask("GET", "/", 302, by="nobody", needs=NOTHING),
     Ask("GET", "/chats/<uuid:chat_id>", 200, of="chat", by="session"),
     Ask("GET", "/usage", 200, by="session"),
+    Ask("GET", "/metrics", None, by="session"),
     Ask("GET", "/sign-in", 200, by="nobody", needs=NOTHING),
     Ask("GET", "/sign-in", 302, by="session"),
     Ask("POST", "/sign-in", 302, by="nobody", body=SIGNING_IN),

@@ -105,7 +105,7 @@ def test_a_queue_that_is_named_while_the_broker_is_away_is_pulled_from_when_it_i
     worker = start_worker(BROKER_URL=server.url)
     server.die()
     wait_until(lambda: "Trying again" in worker.log, "the worker misses its broker")
-    streams.sadd(f"{TOLD}:queues:{queue.name}", later.name)
+    streams.hset(f"{TOLD}:queues:{queue.name}", later.name, "1")
     server.come_back()
     send(later, jobs=1, tokens=2)
 
