@@ -40,7 +40,7 @@ class Ask:
     @property
     def is_api(self) -> bool:
         """Whether a program asks."""
-        return self.route.startswith("/api/")
+        return self.route.startswith(("/api/", "/metrics"))
 
     def path(self, things: Mapping[str, str]) -> str:
         """Its address."""
