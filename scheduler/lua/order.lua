@@ -86,12 +86,17 @@ local function start_anew(rooms)
 end
 
 local function enter(rooms, run_id, user, cost)
-    local waiting = waiting_of(rooms, user)
-    redis.call('ZADD', rooms.room, whole(counter_of(rooms, user, waiting)), run_id)
+    local listed = redis.call('HGET', rooms.owners, 'user:' .. user) or ''
+    local last = listed ~= '' and string.sub(listed, -#run_id) or nil
+    -- Only where the last one is gone are the others looked at: many of one user may come in one call.
+    if last and not tag_of(rooms, last) then
+        local waiting = waiting_of(rooms, user)
+        listed, last = table.concat(waiting, ' '), waiting[#waiting]
+    end
+    redis.call('ZADD', rooms.room, whole(counter_of(rooms, user, {last})), run_id)
     redis.call('HSET', rooms.owners, 'run:' .. run_id, cost .. ' ' .. user)
     redis.call('ZREM', rooms.counters, user)
-    waiting[#waiting + 1] = run_id
-    keep_waiting(rooms, user, waiting)
+    redis.call('HSET', rooms.owners, 'user:' .. user, last and listed .. ' ' .. run_id or run_id)
 end
 
 -- Charged when it went the first time.
