@@ -145,7 +145,3 @@ class Room:
 
 def _entry(newcomer: Newcomer) -> list[str | int]:
     return [str(newcomer.run_id), str(newcomer.user_id), newcomer.cost, int(newcomer.was_charged)]
-
-
-def _pairs(flat: list[Any]) -> Iterable[tuple[bytes, int]]:
-    return zip(flat[::2], flat[1::2], strict=True)
