@@ -131,7 +131,7 @@ def lateness_s(waiting: Waiting, model: Model, tier: Tier) -> int:
     if not waiting.of_model:
         return 0
     drain = estimates().drain(model.pk)
-    wait_s = drain.wait_s(drain.ahead(tier.pk, waiting.of_tier + 1))
+    wait_s = drain.wait_s(drain.ahead(tier.pk, waiting.of_tier(tier.pk) + 1))
     return 0 if wait_s is None else max(0, ceil(wait_s - tier.queue_deadline_s))
 
 

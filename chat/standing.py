@@ -35,9 +35,11 @@ class Standing:
                coalesce(last.position - (last.role = 'assistant')::integer, 0),
                (SELECT count(*) FROM chat_run JOIN chat_chat ON chat_chat.id = chat_run.chat_id
                  WHERE owner_id = %(user)s AND kind = 'reply' AND status IN ('queued', 'streaming')),
-               (SELECT count(*) FROM chat_run
-                 WHERE status = 'queued' AND model_id = %(model)s AND tier_id = %(tier)s),
-               (SELECT count(*) FROM chat_run WHERE status = 'queued' AND model_id = %(model)s)
+               (SELECT coalesce(json_object_agg(tier_id, runs), '{}')
+                  FROM (SELECT tier_id, count(*) AS runs FROM chat_run
+                         WHERE status = 'queued' AND model_id = %(model)s GROUP BY tier_id) waiting),
+               (SELECT coalesce(json_object_agg(slug, weight), '{}')
+                  FROM scheduler_tier JOIN scheduler_model_tiers ON tier_id = slug WHERE model_id = %(model)s)
           FROM chat_chat
           LEFT JOIN (SELECT position, role FROM chat_message
                       WHERE chat_id = %(chat)s AND replaced_at IS NULL ORDER BY position DESC LIMIT 1) last ON true
@@ -47,14 +49,14 @@ class Standing:
     @classmethod
     def of(cls, user: User, chat: Chat, model: Model) -> Self:
         """How they stand now, and who waits for the model. Raises `NotFound` when the chat is gone."""
-        names: dict[str, Any] = {"user": user.pk, "chat": chat.pk, "model": model.pk, "tier": user.tier_id}
+        names: dict[str, Any] = {"user": user.pk, "chat": chat.pk, "model": model.pk}
         with connection.cursor() as cursor:
             cursor.execute(cls.SQL, names)
             row = cursor.fetchone()
         if row is None:
             raise problems.NotFound
-        live_run_id, position, question, live_runs, of_tier, of_model = row
-        return cls(live_run_id, position, question, live_runs, Waiting(of_tier, of_model))
+        live_run_id, position, question, live_runs, runs, weights = row
+        return cls(live_run_id, position, question, live_runs, Waiting(runs, weights))
 
     def check(self, limits: Limits) -> None:
         """Raises `ChatBusy`, `TooManyRuns`. To be sure of it, hold the user's lock."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from scheduler.errors import PromptExceedsBudget
@@ -13,12 +14,16 @@ from scheduler.models import Model, Tier
 CROWD = 100
 
 
+# So much of a model's queue is kept for its tiers, for each by its weight: a tier whose runs may not wait has no share.
+KEPT_PERCENT = 25
+
+
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Runs that no worker has taken: of one model and tier, and of the model's tiers together."""
+    """A model's runs that no worker has taken, by tier, and the weights of the tiers that may use it."""
 
-    of_tier: int
-    of_model: int
+    runs: Mapping[str, int]
+    weights: Mapping[str, int]
 
     def places(self, model: Model, tier: Tier) -> int:
         """How many more of the tier may wait."""
@@ -26,11 +31,34 @@ class Waiting:
 
     def places_in_tier(self, tier: Tier) -> int:
         """As many as the tier's own depth leaves."""
-        return tier.queue_depth - self.of_tier
+        return tier.queue_depth - self.of_tier(tier.pk)
 
     def places_at_model(self, model: Model, tier: Tier) -> int:
-        """As many as all tiers together leave: the lower the tier's shed percentage, the earlier there are none."""
-        return max(1, model.queue_depth * tier.shed_at_percent // 100) - self.of_model
+        """As many as all tiers together leave: the lower the tier's shed percentage, the earlier there are none.
+
+        But those kept for the tier it may have at any time, and those kept for others never. Weakness: a part of the
+        queue stays empty while a tier does not come. The depth is never passed, though weights or depths change.
+        """
+        depth, taken = model.queue_depth, self.of_model
+        others = sum(self._kept_places(model, slug) for slug in self.weights if slug != tier.pk)
+        shared = min(max(1, depth * tier.shed_at_percent // 100), depth - others) - taken
+        return min(depth - taken, max(shared, self._kept_places(model, tier.pk)))
+
+    def of_tier(self, slug: str) -> int:
+        """How many runs of it wait."""
+        return self.runs.get(slug, 0)
+
+    @property
+    def of_model(self) -> int:
+        """How many runs of all tiers wait."""
+        return sum(self.runs.values())
+
+    def _kept_places(self, model: Model, slug: str) -> int:
+        """Those kept for the tier that are still free; none when it may not use the model."""
+        if slug not in self.weights:
+            return 0
+        part = model.queue_depth * KEPT_PERCENT * self.weights[slug] // (100 * sum(self.weights.values()))
+        return max(0, max(1, part) - self.of_tier(slug))
 
 
 def output_cap(model: Model, limits: Limits, input_tokens: int, wanted_tokens: int | None) -> int:

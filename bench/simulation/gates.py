@@ -25,6 +25,7 @@ class Gates:
         self, model: Model, tiers: Mapping[str, Tier], limits: Mapping[str, Limits], buckets: TokenBuckets
     ) -> None:
         self._model, self._tiers, self._limits, self._buckets = model, tiers, limits, buckets
+        self._weights = {slug: tier.weight for slug, tier in tiers.items()}
         self._live = Counter[UUID]()  # by user
         self._waiting = Counter[str]()  # by tier
 
@@ -33,7 +34,7 @@ class Gates:
         tier, user_id = run.tier, run.prompt.person.id
         if self._live[user_id] >= self._limits[tier].concurrency:
             raise Refused("concurrency")
-        if Waiting(self._waiting[tier], self._waiting.total()).places(self._model, self._tiers[tier]) < 1:
+        if Waiting(self._waiting, self._weights).places(self._model, self._tiers[tier]) < 1:
             raise Refused("queue")
         try:
             self._buckets.reserve(Reservation(user_id, run.id), run.cost, self._limits[tier])

@@ -41,8 +41,10 @@ class Mortal:
         self._data = folder / "valkey" / "appendonlydir"
 
     def die(self) -> None:
-        # While the disk is busy the server writes its log late: what a test told it must be in there.
-        with suppress(RedisError), Redis.from_url(self.url, socket_timeout=10) as client:
+        # While the disk is busy the server writes its log late: what a test told it must be in there. The command waits
+        # for its own connection's last write, hence for all before it.
+        with suppress(RedisError), Redis.from_url(self.url, socket_timeout=10, single_connection_client=True) as client:
+            client.set("dying", 1)
             client.execute_command("WAITAOF", 1, 0, 5000)
         self._child.kill()
 

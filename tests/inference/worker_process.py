@@ -21,7 +21,7 @@ START_S = 60
 STOP_S = 30
 
 
-def wait_until(condition: Callable[[], bool], what: str, seconds: float = 30) -> None:
+def wait_until(condition: Callable[[], bool], what: str, seconds: float = 60) -> None:
     """Poll; fails saying what did not happen."""
     give_up_at = time.monotonic() + seconds
     while not condition():
@@ -64,8 +64,8 @@ class WorkerProcess:
         self._process.send_signal(number)
 
     def wait(self) -> int:
-        """Its exit code. Fails when it does not exit."""
-        return self._process.wait(STOP_S)
+        """Its exit code; it may be told to stop before it has started. Fails when it does not exit."""
+        return self._process.wait(START_S + STOP_S)
 
     def family(self) -> list[psutil.Process]:
         return [psutil.Process(self.pid), *psutil.Process(self.pid).children(recursive=True)]
