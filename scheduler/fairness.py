@@ -45,13 +45,14 @@ class _Share:
 
 
 class FairOrder:
-    """Start-time fair queueing over names, such as those of queues, by tokens; callable from several threads.
+    """Self-clocked fair queueing over names, such as those of queues, by tokens; callable from several threads.
 
     A run is charged at its start what its cost usually comes to, and at its end what it came to. Whoever's tag would be
-    smallest behind another run goes next, so that a heavy weight that comes back need not wait behind light ones; the
-    virtual time is the tag at which the last one started. Knows neither clock nor Redis. Goyal, Vin, Cheng, "Start-time
-    Fair Queueing", SIGCOMM 1996; the order by finish tags: Golestani, INFOCOM 1994. Each method takes a step for each
-    name.
+    smallest behind another run, its finish tag, goes next, and the virtual time is the largest such tag that has gone. A
+    name that rests comes back with that one, hence is the next; having been served, it has its share and no more. Else
+    one of whose runs a few wait would have each of them wait for a whole round of the others, and no worker's share.
+    Knows neither clock nor Redis. Golestani, "A Self-Clocked Fair Queueing Scheme", INFOCOM 1994; that whoever comes is
+    next: Goyal, Vin, Cheng, "Start-time Fair Queueing", SIGCOMM 1996. Each method takes a step for each name.
     """
 
     def __init__(self) -> None:
@@ -64,8 +65,8 @@ class FairOrder:
     def weigh(self, weights: Mapping[str, int]) -> None:
         """The names that exist now, and the weights that hold from now on; a new name starts at the virtual time."""
         with self._lock:
-            known = self._shares
-            self._shares = {name: known.get(name) or _Share(weight, self._now) for name, weight in weights.items()}
+            known, now = self._shares, self._now
+            self._shares = {name: known.get(name) or _Share(weight, now) for name, weight in weights.items()}
             for name, share in self._shares.items():
                 share.weigh(weights[name])
 
@@ -79,7 +80,7 @@ class FairOrder:
         with self._lock:
             if share := self._shares.get(name):
                 self._wake(name)
-                self._now = share.tag
+                self._now = self._finish(name)
                 share.running += cost
 
     def correct(self, name: str, cost: int, charge: int) -> None:
@@ -114,4 +115,9 @@ class FairOrder:
 
     def _tag(self, name: str) -> float:
         tag = self._shares[name].tag
-        return max(tag, self._now) if name in self._resting else tag
+        return max(tag, self._a_round_ago) if name in self._resting else tag
+
+    @property
+    def _a_round_ago(self) -> float:
+        """The virtual time before the last round, in which the lightest name has one run, and each other its weight's."""
+        return self._now - self._usual_charge / min((share.weight for share in self._shares.values()), default=1)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import pytest
 from celery import Celery
@@ -19,21 +18,6 @@ from scheduler.room import Room, queue_name
 from tests.rooms import A_COST, strangers, taken
 
 LOOKAHEAD = 2
-
-
-@pytest.fixture
-def redis() -> Iterator[Redis]:
-    with broker_client(settings.BROKER_URL) as client:
-        yield client
-
-
-@pytest.fixture
-def name(redis: Redis) -> Iterator[str]:
-    """A model of this test's own."""
-    name = f"dispatch-{uuid4().hex[:12]}"
-    yield name
-    for key in redis.scan_iter(f"*{name}*"):
-        redis.delete(key)
 
 
 def celery(url: str) -> Celery:

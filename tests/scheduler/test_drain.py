@@ -89,21 +89,6 @@ def gaps_between_ends(slots: int, mean_s: float, count: int) -> Iterator[float]:
 
 
 @pytest.fixture
-def redis() -> Iterator[Redis]:
-    with Redis.from_url(settings.BROKER_URL) as client:
-        yield client
-
-
-@pytest.fixture
-def name(redis: Redis) -> Iterator[str]:
-    """A model of this test's own."""
-    name = f"drain-{uuid4().hex[:12]}"
-    yield name
-    for key in redis.scan_iter(f"*{name}*"):
-        redis.delete(key)
-
-
-@pytest.fixture
 def queue(redis: Redis, name: str) -> Queue:
     return Queue(redis, name)
 

@@ -2,32 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from uuid import UUID, uuid4
 
 import pytest
-from django.conf import settings
 from redis import Redis
 from uuid6 import uuid7
 
 from scheduler.room import Room, queue_name, room_key
 from tests.rooms import of, strangers, taken
-
-
-@pytest.fixture
-def redis() -> Iterator[Redis]:
-    with Redis.from_url(settings.BROKER_URL) as client:
-        yield client
-
-
-@pytest.fixture
-def name(redis: Redis) -> Iterator[str]:
-    """A model of this test's own."""
-    name = f"room-{uuid4().hex[:12]}"
-    yield name
-    for key in redis.scan_iter(f"*{name}*"):
-        redis.delete(key)
 
 
 @pytest.fixture

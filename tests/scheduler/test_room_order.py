@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
 from random import Random
 from typing import cast
 from uuid import UUID, uuid4
 
 import pytest
-from django.conf import settings
 from redis import Redis
 from uuid6 import uuid7
 
@@ -18,21 +16,6 @@ from scheduler.room import Correction, Departure, Newcomer, Room, queue_name, ro
 from tests.rooms import of, taken
 
 ALICE, BOB, CAROL = (UUID(int=n) for n in (1, 2, 3))
-
-
-@pytest.fixture
-def redis() -> Iterator[Redis]:
-    with Redis.from_url(settings.BROKER_URL) as client:
-        yield client
-
-
-@pytest.fixture
-def name(redis: Redis) -> Iterator[str]:
-    """A model of this test's own."""
-    name = f"order-{uuid4().hex[:12]}"
-    yield name
-    for key in redis.scan_iter(f"*{name}*"):
-        redis.delete(key)
 
 
 @pytest.fixture
