@@ -26,7 +26,7 @@ class _Share:
 
     @property
     def tag(self) -> float:
-        """The virtual start tag of the name's next run."""
+        """What the name has had so far, by its weight."""
         return self.ended + self._expected / self.weight
 
     @property
@@ -48,11 +48,11 @@ class FairOrder:
     """Self-clocked fair queueing over names, such as those of queues, by tokens; callable from several threads.
 
     A run is charged at its start what its cost usually comes to, and at its end what it came to. Whoever's tag would be
-    smallest behind another run, its finish tag, goes next, and the virtual time is the largest such tag that has gone. A
-    name that rests comes back with that one, hence is the next; having been served, it has its share and no more. Else
-    one of whose runs a few wait would have each of them wait for a whole round of the others, and no worker's share.
-    Knows neither clock nor Redis. Golestani, "A Self-Clocked Fair Queueing Scheme", INFOCOM 1994; that whoever comes is
-    next: Goyal, Vin, Cheng, "Start-time Fair Queueing", SIGCOMM 1996. Each method takes a step for each name.
+    smallest behind another run, the finish tag, goes next; the last one's is the virtual time. A name that rested comes
+    back a round below that, hence before others: one of which a run waits at a time would else, on every worker, wait
+    for its turn anew with each. Knows neither clock nor Redis. Golestani, "A Self-Clocked Fair Queueing Scheme", INFOCOM
+    1994; that whoever comes is next: Goyal, Vin, Cheng, "Start-time Fair Queueing", SIGCOMM 1996. Each method takes a
+    step for each name.
     """
 
     def __init__(self) -> None:
@@ -119,5 +119,5 @@ class FairOrder:
 
     @property
     def _a_round_ago(self) -> float:
-        """The virtual time before the last round, in which the lightest name has one run, and each other its weight's."""
+        """The virtual time before the last round, in which the lightest name has one run, others by weight."""
         return self._now - self._usual_charge / min((share.weight for share in self._shares.values()), default=1)
