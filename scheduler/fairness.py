@@ -50,9 +50,9 @@ class FairOrder:
     A run is charged at its start what its cost usually comes to, and at its end what it came to. Whoever's tag would be
     smallest behind another run, the finish tag, goes next; the last one's is the virtual time. A name that rested comes
     back a round below that, hence before others: one of which a run waits at a time would else, on every worker, wait
-    for its turn anew with each. Knows neither clock nor Redis. Golestani, "A Self-Clocked Fair Queueing Scheme", INFOCOM
-    1994; that whoever comes is next: Goyal, Vin, Cheng, "Start-time Fair Queueing", SIGCOMM 1996. Each method takes a
-    step for each name.
+    for its turn anew with each. Knows neither clock nor Redis. Golestani, "A Self-Clocked Fair Queueing Scheme",
+    INFOCOM 1994; that whoever comes is next: Goyal, Vin, Cheng, "Start-time Fair Queueing", SIGCOMM 1996. Each method
+    takes a step for each name.
     """
 
     def __init__(self) -> None:
