@@ -37,21 +37,21 @@ class Measured:
         return f"one by one {self.one_by_one_s:.1f} s, together {self.together_s:.1f} s, ratio {ratio:.2f}"
 
 
-async def measure(api: Api) -> Measured:
+async def measure(api: Api, output_tokens: int = OUTPUT_TOKENS) -> Measured:
     """Ask all questions one after the other, then others of the same length at once."""
-    await answer(api, "Tell me about wool.")  # warm
+    await answer(api, "Tell me about wool.", output_tokens)  # warm
     began_at = time.perf_counter()
     for topic in TOPICS:
-        await answer(api, f"Write a long story about {topic}.")
+        await answer(api, f"Write a long story about {topic}.", output_tokens)
     one_by_one_s = time.perf_counter() - began_at
     began_at = time.perf_counter()
-    await asyncio.gather(*(answer(api, f"Write a long tale about {topic}.") for topic in TOPICS))
+    await asyncio.gather(*(answer(api, f"Write a long tale about {topic}.", output_tokens) for topic in TOPICS))
     return Measured(one_by_one_s, time.perf_counter() - began_at)
 
 
-async def answer(api: Api, question: str) -> None:
+async def answer(api: Api, question: str, output_tokens: int) -> None:
     """Ask, and read to the end."""
-    asked = await api.ask(question, max_output_tokens=OUTPUT_TOKENS)
+    asked = await api.ask(question, max_output_tokens=output_tokens)
     await api.read(asked["stream"], Reading())
 
 

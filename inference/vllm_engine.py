@@ -351,9 +351,14 @@ def _set_environment(config: VllmConfig) -> None:
 def _engine_args(config: VllmConfig) -> AsyncEngineArgs:
     from vllm import AsyncEngineArgs
     from vllm.platforms import current_platform
+    from vllm.v1.executor.uniproc_executor import UniProcExecutor
 
     on_cpu = current_platform.is_cpu()
     chosen: dict[str, Any] = {"max_model_len": config.max_model_len}
+    if on_cpu:
+        # As on one GPU: by default the CPU build computes in one more process, whose threads it can bind to cores. Ours
+        # have theirs from the environment; without it a start takes a quarter less, and a token half the CPU.
+        chosen["distributed_executor_backend"] = UniProcExecutor
     if config.gpu_memory_utilization is not None:
         chosen["gpu_memory_utilization"] = config.gpu_memory_utilization
     if config.kv_cache_blocks is not None:

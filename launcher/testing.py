@@ -50,5 +50,7 @@ def _environ(started: Servers, model_path: Path) -> Mapping[str, str]:
         "DEBUG": "false",
         "HTTPS": "false",
         "PALAVER_STATE": str(started.folder),  # a running product's run.env is not for tests
+        # Of an engine beside other lanes: two would spend more time on each other than on the small model.
+        "OMP_NUM_THREADS": "1",
     }
     return os.environ | settings

@@ -26,8 +26,10 @@ def _on_cores(count: int) -> list[dict[str, str]]:
     cores = [str(core) for core in sorted(os.sched_getaffinity(0))]
     return [
         {
-            # Without it every worker binds to the same core.
-            "VLLM_CPU_OMP_THREADS_BIND": share,
+            # The engine's threads, one a core, stay on these: without that every worker's are on all.
+            "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(share.count(",") + 1)),
+            "OMP_PLACES": f"{{{share}}}",
+            "OMP_PROC_BIND": "true",
             # Its warnings at start-up say again and again that this is a CPU.
             "VLLM_LOGGING_LEVEL": os.environ.get("VLLM_LOGGING_LEVEL", "ERROR"),
             "PYTHONWARNINGS": "ignore",

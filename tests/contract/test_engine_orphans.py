@@ -37,23 +37,12 @@ def wait_until(condition: Callable[[], bool], patience_s: float) -> None:
         sleep(0.02)
 
 
-def engine_core_is_spawned(host: psutil.Process, _: Path) -> bool:
-    return bool(spawned_by(host))
-
-
-def its_worker_is_spawned(host: psutil.Process, _: Path) -> bool:
-    return any(spawned_by(core) for core in spawned_by(host))
-
-
-@pytest.mark.parametrize("moment", [engine_core_is_spawned, its_worker_is_spawned])
-def test_kill_9_of_the_host_leaves_nothing_behind(
-    host: subprocess.Popen[bytes], tmp_path: Path, moment: Callable[[psutil.Process, Path], bool]
-) -> None:
+def test_kill_9_of_the_host_while_its_engine_starts_leaves_nothing_behind(host: subprocess.Popen[bytes]) -> None:
     parent = psutil.Process(host.pid)
 
     def come() -> bool:
         assert host.poll() is None, "the host ended by itself"
-        return moment(parent, tmp_path / "host.log")
+        return bool(spawned_by(parent))
 
     wait_until(come, START_PATIENCE_S)
     parent.suspend()  # so that nothing is spawned between the count and the kill

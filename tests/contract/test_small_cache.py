@@ -3,39 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-import warnings
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
 from chat.models import Chat, Run, Status
 from inference.engine import EngineDead, FinishReason, Generation, Sampling
 from inference.tokens import Tokenizer, Turn
-from inference.vllm_engine import VllmConfig, VllmEngine
+from inference.vllm_engine import VllmEngine
 from tests.chat.generating import working_on
+from tests.engine_under_test import BLOCKS, WINDOW, small
 from tests.real_model import model_folder
 
-pytestmark = [pytest.mark.vllm, pytest.mark.django_db(transaction=True), pytest.mark.timeout(300)]
+pytestmark = [
+    pytest.mark.vllm,
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.asyncio(loop_scope="package"),
+    pytest.mark.timeout(300),
+]
 
 # A prompt takes 3 blocks, and its answer a fourth as soon as it has a few words. Of 10 blocks three prompts can be had
 # at once, and two runs.
-WINDOW, BLOCK_TOKENS, BLOCKS = 1024, 128, 10  # on CPU a block is for 128 tokens
+BLOCK_TOKENS = 128  # on CPU
 RUNS, TOGETHER, PROMPT_TOKENS, CAP = 6, 2, 3 * BLOCK_TOKENS - 6, 20
-
-
-def small(blocks: int) -> VllmEngine:
-    """vLLM with so many blocks to use, and one that it uses itself."""
-    return VllmEngine(VllmConfig(model_folder(), max_model_len=WINDOW, kv_cache_blocks=blocks + 1, drain_s=1))
-
-
-@pytest.fixture
-async def engine() -> AsyncIterator[VllmEngine]:
-    engine = small(BLOCKS)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # as in this folder's conftest
-        await engine.start()
-    yield engine
-    await engine.stop()
 
 
 @pytest.fixture
@@ -63,8 +53,9 @@ def prompt(content: str) -> list[int]:
 
 
 async def test_a_burst_of_long_prompts_preempts_nobody_and_past_the_gate_it_does(
-    engine: VllmEngine, runs: Sequence[Run]
+    small_engine: VllmEngine, runs: Sequence[Run]
 ) -> None:
+    engine = small_engine
     assert (engine.kv_cache.blocks, engine.kv_cache.block_tokens, engine.context_window) == (10, BLOCK_TOKENS, WINDOW)
     async with working_on(engine) as worker:
         await asyncio.gather(*(worker.attempts.run(run.pk) for run in runs))
@@ -90,4 +81,4 @@ async def answer(engine: VllmEngine, number: int) -> None:
 
 async def test_a_cache_that_does_not_hold_a_window_is_refused_with_the_numbers() -> None:
     with pytest.raises(EngineDead, match="holds 896 tokens, fewer than the context window of 1024"):
-        await small(7).start()
+        await VllmEngine(small(7)).start()

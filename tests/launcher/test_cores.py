@@ -36,11 +36,12 @@ def test_more_workers_than_cores_are_refused() -> None:
 
 
 def test_workers_get_cores_and_ready_files_of_their_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {4, 7})
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {4, 7, 9})
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
 
     first, second = workers.environments(2, "cpu", tmp_path)
 
-    assert (first["VLLM_CPU_OMP_THREADS_BIND"], second["VLLM_CPU_OMP_THREADS_BIND"]) == ("4", "7")
+    assert [(own["OMP_PLACES"], own["OMP_NUM_THREADS"]) for own in (first, second)] == [("{4}", "1"), ("{7,9}", "2")]
     assert first["READY_FILE"] != second["READY_FILE"]
 
 

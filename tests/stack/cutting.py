@@ -76,6 +76,9 @@ class Told:
         """Let fate strike, while the run is live or after its end."""
         if self.fate in {Fate.DELETED_LIVE, Fate.EXPIRED_LIVE, Fate.FLUSHED}:
             await asyncio.sleep(self.strikes_after_s)
+            # There is none while it waits for a slot, or where another's flush was.
+            while not (self.over.is_set() or await redis.exists(run_key(self.run_id))):  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
             await self._strike(redis)
             await self.over.wait()
         else:

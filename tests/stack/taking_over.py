@@ -1,4 +1,4 @@
-"""Ten answers of the real engine, read while their worker is killed."""
+"""Answers of the real engine, read while their worker is killed, or its engine stopped."""
 
 from __future__ import annotations
 
@@ -9,19 +9,24 @@ import sys
 from collections.abc import Callable, Sequence
 from uuid import UUID
 
+import psutil
 import psycopg
+from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
 
 from chat.emitted import Emitted
 from inference.streams import read_rest
 from inference.tokens import Decoder, Tokenizer, Turn
+from scheduler.room import queue_name
+from tests.contract.engine_processes import is_gone, spawned_by
+from tests.long_form import times
 from tests.real_model import model_folder
-from tests.sse_client import Api, TimedReading
-from tests.stack.stack import Stack
+from tests.sse_client import Api, Reading, TimedReading
+from tests.stack.stack import MODEL, Process, Stack
 
 TOPICS = ("rivers", "bread", "the moon", "horses", "glass", "chess", "salt", "bridges", "wool", "islands")
-TALES = tuple(f"Tell me a long tale about {topic}." for topic in TOPICS)
-TALE_TOKENS = 80
+TALES = tuple(f"Tell me a long tale about {topic}." for topic in TOPICS[: times(4, long=10)])
+TALE_TOKENS = times(48, long=80)
 ENOUGH_CHARS = 30
 # A stopped process still has a blocking read at the broker, which a message would be lost to.
 BROKER_FORGETS_S = 3.0
@@ -50,6 +55,32 @@ async def _answer(api: Api, tale: str, reading: TimedReading) -> None:
     await api.read(asked["stream"], reading)
     assert reading.ended is not None
     assert reading.ended.name == "done"
+
+
+async def assert_hands_back(stack: Stack, worker: Process) -> None:
+    """Its EngineCore is stopped in mid-answer: the worker ends, leaves no process, and the run waits for another."""
+    asked = await stack.api.ask(TALES[0], max_output_tokens=500)
+    reading = Reading()
+    reader = asyncio.create_task(stack.api.read(asked["stream"], reading))
+    await until(lambda: bool(reading.text))
+    family = psutil.Process(worker.pid).children(recursive=True)
+    [core] = spawned_by(psutil.Process(worker.pid))
+    core.suspend()
+
+    assert await asyncio.to_thread(worker.popen.wait, PATIENCE_S) == 1, worker.tail()
+    reader.cancel()
+    _, alive = await asyncio.to_thread(psutil.wait_procs, family, timeout=10)
+    assert all(map(is_gone, alive))
+    with BlockingRedis.from_url(stack.broker_url) as broker:
+        assert asked["run_id"] in str(broker.lrange(queue_name(MODEL, asked_tier(stack, asked["run_id"])), 0, -1))
+        assert asked["run_id"] not in str(broker.hvals("unacked"))
+
+
+def asked_tier(stack: Stack, run_id: str) -> str:
+    """In which a run was asked."""
+    with psycopg.connect(stack.database_url) as database:
+        [tier] = database.execute("SELECT tier_id FROM chat_run WHERE id = %s", [run_id]).fetchone() or [""]
+    return str(tier)
 
 
 async def until(condition: Callable[[], bool]) -> None:
