@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterable
 from functools import lru_cache
 from itertools import groupby
@@ -24,6 +25,8 @@ from scheduler.room import Correction, Newcomer, Release
 
 logger = logging.getLogger(__name__)
 
+# From a worker's pull to its claim; the database may be busy.
+TAKING_S = 0.5
 # What `readmit` reads of runs, beside their chats' owner.
 READS = ("model", "tier", "input_tokens", "max_output_tokens", "released_at")
 
@@ -56,16 +59,18 @@ def withdraw(run: Run) -> bool:
 def readmit(runs: Iterable[Run]) -> int:
     """Let runs that no worker has into their rooms again, where neither room nor queue knows of them; says how many.
 
-    Either the broker never heard of such a run or it lost it. One that a worker is just taking may be sent twice, which
-    the claim makes harmless. Releases as well: whoever should have may be dead. Raises `RedisError` or `KombuError`
-    when the broker is away.
+    Either the broker never heard of such a run or it lost it. One that a worker is just taking is in neither too, and
+    has a moment to be claimed. If that takes longer it is sent twice, which the claim makes harmless. Releases as well:
+    whoever should have may be dead. Raises `RedisError` or `KombuError` when the broker is away.
     """
     found = 0
     room_of = attrgetter("model_id", "tier_id")
     for (model, tier), group in groupby(sorted(runs, key=room_of), key=room_of):
         waiting = {run.pk: run for run in group}
-        missing = [newcomer(waiting[run_id]) for run_id in dispatcher().missing([*waiting], model, tier)]
-        _mark_released(dispatcher().admit(missing, model, tier))
+        if missing := dispatcher().missing([*waiting], model, tier):
+            time.sleep(TAKING_S)
+            missing = dispatcher().missing(Run.objects.unheld(missing), model, tier)
+        _mark_released(dispatcher().admit([newcomer(waiting[run_id]) for run_id in missing], model, tier))
         found += len(missing)
     return found
 

@@ -222,6 +222,11 @@ class RunQuerySet(models.QuerySet["Run"]):
         is_long_up = {"up_since__lt": Now() - timedelta(seconds=settings.LEASE_S)}
         return self.alias(up_since=up_since).filter(**is_long_up, status=Status.STREAMING, lease_until__lt=Now())
 
+    def unheld(self, run_ids: Iterable[UUID]) -> list[UUID]:
+        """Those of the runs that no worker has: queued ones, and those whose lease has run out."""
+        is_unheld = Q(status=Status.QUEUED) | Q(status=Status.STREAMING, lease_until__lt=Now())
+        return [*self.filter(is_unheld, pk__in=run_ids).values_list("pk", flat=True)]
+
     def ended_between(self, since: datetime, until: datetime) -> Self:
         """Runs that ended then."""
         return self.filter(status__in=TERMINAL, finished_at__range=(since, until))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, cast
@@ -9,7 +10,7 @@ from typing import Any, cast
 import psycopg
 import pytest
 from django.conf import LazySettings
-from django.db import connection
+from django.db import connection, connections
 from django.db.models.functions import Now
 from redis import Redis
 
@@ -64,6 +65,21 @@ def test_a_run_whose_worker_went_silent_is_sent_again_once(reaper: Reaper, aband
 
     assert in_queue(broker, abandoned) == [abandoned.pk]
     assert Run.objects.get(pk=abandoned.pk).attempt == 1  # whoever claims it counts
+
+
+def test_a_run_that_a_worker_is_just_taking_is_not_sent_again(reaper: Reaper, new_run: NewRun, broker: Redis) -> None:
+    run = new_run()
+
+    def claim() -> None:
+        Run.objects.claim(run.pk, "gpu@test", timedelta(minutes=1))
+        connections.close_all()
+
+    taking = threading.Timer(queueing.TAKING_S / 5, claim)
+    taking.start()
+    reaper.round()
+    taking.join()
+
+    assert in_queue(broker, run) == []
 
 
 def test_a_run_that_is_held_is_left_alone(reaper: Reaper, new_run: NewRun, broker: Redis) -> None:

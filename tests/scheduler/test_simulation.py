@@ -46,14 +46,16 @@ def test_saturated_tiers_have_their_weights_shares(url: str) -> None:
     assert shares(tokens) == pytest.approx({"pro": 8 / 12, "plus": 3 / 12, "free": 1 / 12}, rel=0.1)
 
 
-def test_the_lower_tiers_are_refused_first(url: str) -> None:
+def test_the_lower_tiers_are_refused_first_and_have_their_shares(url: str) -> None:
+    """Each alone would fill the queue, of which Free keeps a single place."""
     alike = dict.fromkeys(("free", "plus", "pro"), 1 / 3)
-    size = Size(60, users=3000, cells=1, waiting=60, seconds=8, warm_s=2, shares=alike, setting=Setting(4, slots=32))
+    size = Size(15, users=600, cells=1, waiting=60, seconds=240, warm_s=40, shares=alike, setting=Setting(2, slots=8))
 
     tally = simulated(size, url)
 
     refused = {tier: tally.refused[tier, "queue"] / tally.asked[tier] for tier in alike}
     assert refused["free"] > refused["plus"] > refused["pro"]
+    assert shares(tally.served) == pytest.approx({"pro": 8 / 12, "plus": 3 / 12, "free": 1 / 12}, rel=0.2)
 
 
 def test_what_a_tier_does_not_want_goes_to_the_others_by_weight() -> None:
