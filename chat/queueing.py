@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Iterable
 from functools import lru_cache
-from itertools import groupby
+from itertools import chain, groupby
 from math import ceil
 from operator import attrgetter
 
@@ -59,20 +59,20 @@ def withdraw(run: Run) -> bool:
 def readmit(runs: Iterable[Run]) -> int:
     """Let runs that no worker has into their rooms again, where neither room nor queue knows of them; says how many.
 
-    Either the broker never heard of such a run or it lost it. One that a worker is just taking is in neither too, and
-    has a moment to be claimed. If that takes longer it is sent twice, which the claim makes harmless. Releases as well:
-    whoever should have may be dead. Raises `RedisError` or `KombuError` when the broker is away.
+    Either the broker never heard of such a run or it lost it; or a worker is just taking it, which has `TAKING_S` to
+    claim it. If that takes longer it is sent twice, which the claim makes harmless. Releases as well: whoever should
+    have may be dead. Raises `RedisError` or `KombuError` when the broker is away.
     """
-    found = 0
     room_of = attrgetter("model_id", "tier_id")
-    for (model, tier), group in groupby(sorted(runs, key=room_of), key=room_of):
-        waiting = {run.pk: run for run in group}
-        if missing := dispatcher().missing([*waiting], model, tier):
-            time.sleep(TAKING_S)
-            missing = dispatcher().missing(Run.objects.unheld(missing), model, tier)
-        _mark_released(dispatcher().admit([newcomer(waiting[run_id]) for run_id in missing], model, tier))
-        found += len(missing)
-    return found
+    rooms = {room: {run.pk: run for run in group} for room, group in groupby(sorted(runs, key=room_of), key=room_of)}
+    missing = {room: dispatcher().missing([*waiting], *room) for room, waiting in rooms.items()}
+    if any(missing.values()):
+        time.sleep(TAKING_S)
+        unheld = set(Run.objects.unheld(chain.from_iterable(missing.values())))
+        missing = {room: dispatcher().missing([*unheld.intersection(ids)], *room) for room, ids in missing.items()}
+    for room, waiting in rooms.items():
+        _mark_released(dispatcher().admit([newcomer(waiting[run_id]) for run_id in missing[room]], *room))
+    return sum(map(len, missing.values()))
 
 
 def release(model: str, tier: str, departed: int = 0, corrections: Iterable[Correction] = ()) -> Release:
@@ -121,9 +121,13 @@ def retry_after_s(waiting: Waiting, model: Model, tier: Tier) -> int:
     most one query.
     """
     drain = estimates().drain(model.pk)
-    # So many are to leave before there is one: of the tier, and of all tiers.
+    # So many are to leave before there is one: of the tier, and of all tiers, or of those in the tier's own places.
     of_tier, of_model = 1 - waiting.places_in_tier(tier), 1 - waiting.places_at_model(model, tier)
-    wait_s = drain.retry_after_s(max(drain.ahead(tier.pk, of_tier) if of_tier > 0 else 0, of_model - 1))
+    ahead = drain.ahead(tier.pk, of_tier) if of_tier > 0 else 0
+    if of_model > 0:
+        of_own = 1 + waiting.of_tier(tier.pk) - waiting.kept(model, tier.pk)
+        ahead = max(ahead, min(of_model - 1, drain.ahead(tier.pk, of_own)))
+    wait_s = drain.retry_after_s(ahead)
     who_wait = Tier.objects.all() if of_model > 0 else [tier]
     return min(wait_s, max(each.queue_deadline_s for each in who_wait))
 

@@ -344,7 +344,7 @@ def _set_environment(config: VllmConfig) -> None:
     # Left to itself, the CPU build wants 92 % of the machine's memory to be free.
     os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", str(CPU_KV_CACHE_GIB))
     os.environ.setdefault("VLLM_LOGGING_LEVEL", config.log_level)
-    # How long EngineCore waits for workers that were told to end before it makes them: idle CPU workers use it all.
+    # How long EngineCore waits for workers that were told to end, where it has any, before it makes them.
     os.environ.setdefault("VLLM_WORKER_SHUTDOWN_TIMEOUT_SECONDS", "1")
 
 

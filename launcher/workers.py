@@ -26,7 +26,7 @@ def _on_cores(count: int) -> list[dict[str, str]]:
     cores = [str(core) for core in sorted(os.sched_getaffinity(0))]
     return [
         {
-            # The engine's threads, one a core, stay on these: without that every worker's are on all.
+            # As many threads as cores, and on none but these: without that every worker's are on all.
             "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(share.count(",") + 1)),
             "OMP_PLACES": f"{{{share}}}",
             "OMP_PROC_BIND": "true",

@@ -14,7 +14,8 @@ from scheduler.models import Model, Tier
 CROWD = 100
 
 
-# So much of a model's queue is kept for its tiers, for each by its weight: a tier whose runs may not wait has no share.
+# About so much of a model's queue is kept for its tiers, for each by its weight and one place at least: a tier none of
+# whose runs may wait has no share.
 KEPT_PERCENT = 25
 
 
@@ -36,13 +37,21 @@ class Waiting:
     def places_at_model(self, model: Model, tier: Tier) -> int:
         """As many as all tiers together leave: the lower the tier's shed percentage, the earlier there are none.
 
-        But those kept for the tier it may have at any time, and those kept for others never. Weakness: a part of the
-        queue stays empty while a tier does not come. The depth is never passed, though weights or depths change.
+        Beyond its percentage the tier has the places kept for it, and it never has those kept for others. Where there
+        are none, so many are to leave first, less one. Weakness: what is kept for a tier that does not come stays
+        empty. The depth is never passed, though weights or depths change.
         """
         depth, taken = model.queue_depth, self.of_model
-        others = sum(self._kept_places(model, slug) for slug in self.weights if slug != tier.pk)
+        others = sum(self._free_kept(model, slug) for slug in self.weights if slug != tier.pk)
         shared = min(max(1, depth * tier.shed_at_percent // 100), depth - others) - taken
-        return min(depth - taken, max(shared, self._kept_places(model, tier.pk)))
+        own = self._free_kept(model, tier.pk)
+        return min(depth - taken, max(shared, own) if own else shared)
+
+    def kept(self, model: Model, slug: str) -> int:
+        """The places that a tier has of its own; none when it may not use the model."""
+        if slug not in self.weights:
+            return 0
+        return max(1, model.queue_depth * KEPT_PERCENT * self.weights[slug] // (100 * sum(self.weights.values())))
 
     def of_tier(self, slug: str) -> int:
         """How many runs of it wait."""
@@ -53,12 +62,8 @@ class Waiting:
         """How many runs of all tiers wait."""
         return sum(self.runs.values())
 
-    def _kept_places(self, model: Model, slug: str) -> int:
-        """Those kept for the tier that are still free; none when it may not use the model."""
-        if slug not in self.weights:
-            return 0
-        part = model.queue_depth * KEPT_PERCENT * self.weights[slug] // (100 * sum(self.weights.values()))
-        return max(0, max(1, part) - self.of_tier(slug))
+    def _free_kept(self, model: Model, slug: str) -> int:
+        return max(0, self.kept(model, slug) - self.of_tier(slug))
 
 
 def output_cap(model: Model, limits: Limits, input_tokens: int, wanted_tokens: int | None) -> int:

@@ -48,11 +48,11 @@ class FairOrder:
     """Self-clocked fair queueing over names, such as those of queues, by tokens; callable from several threads.
 
     A run is charged at its start what its cost usually comes to, and at its end what it came to. Whoever's tag would be
-    smallest behind another run, the finish tag, goes next; the last one's is the virtual time. A name that rested comes
-    back a round below that, hence before others: one of which a run waits at a time would else, on every worker, wait
-    for its turn anew with each. Knows neither clock nor Redis. Golestani, "A Self-Clocked Fair Queueing Scheme",
-    INFOCOM 1994; that whoever comes is next: Goyal, Vin, Cheng, "Start-time Fair Queueing", SIGCOMM 1996. Each method
-    takes a step for each name.
+    smallest behind another run, the finish tag, goes next; the largest that has gone is the virtual time. A name that
+    rested comes back a round below it, hence before the others. Otherwise a name that never has more than one run
+    waiting would come back all the time, on every worker, and each time wait for its turn anew. Knows neither clock nor
+    Redis. Golestani, "A Self-Clocked Fair Queueing Scheme", INFOCOM 1994; that whoever comes is next: Goyal, Vin,
+    Cheng, "Start-time Fair Queueing", SIGCOMM 1996.
     """
 
     def __init__(self) -> None:
@@ -80,7 +80,7 @@ class FairOrder:
         with self._lock:
             if share := self._shares.get(name):
                 self._wake(name)
-                self._now = self._finish(name)
+                self._now = max(self._now, self._finish(name))
                 share.running += cost
 
     def correct(self, name: str, cost: int, charge: int) -> None:
@@ -115,9 +115,9 @@ class FairOrder:
 
     def _tag(self, name: str) -> float:
         tag = self._shares[name].tag
-        return max(tag, self._a_round_ago) if name in self._resting else tag
+        return max(tag, self._now - self._round(name)) if name in self._resting else tag
 
-    @property
-    def _a_round_ago(self) -> float:
-        """The virtual time before the last round, in which the lightest name has one run, others by weight."""
-        return self._now - self._usual_charge / min((share.weight for share in self._shares.values()), default=1)
+    def _round(self, name: str) -> float:
+        """Virtual time in which the lightest name that does not rest, or this one, has a run; others have theirs."""
+        awake = [share.weight for each, share in self._shares.items() if each == name or each not in self._resting]
+        return self._usual_charge / min(awake)

@@ -65,7 +65,7 @@ class Tier(models.Model):
         default=100,
         db_default=100,
         validators=[*AT_LEAST_ONE, *PERCENT],
-        help_text="This tier is refused once so much of a model's queue depth is taken: the lower, the earlier.",
+        help_text="Refused once so much of a model's queue depth is taken, but for a few places kept for the tier.",
     )
 
     class Meta:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
 import pytest
@@ -14,7 +14,7 @@ from django.utils import timezone
 from redis import Redis
 from uuid6 import uuid7
 
-from chat import accounting, context, outcomes, recovery
+from chat import accounting, context, outcomes, queueing, recovery
 from chat.draft import Counts
 from chat.finishing import finish_run
 from chat.models import Chat, Checkpoint, Message, Run, RunQuerySet, Status, User
@@ -391,6 +391,28 @@ def test_who_would_miss_the_deadline_is_told_so_at_once(alice: User, pro: Tier, 
     assert (late.status_code, code_of(late)) == (503, "queue_full")
     assert int(late.headers["Retry-After"]) in {50, 51}  # 70 for the next, and 4 times 70 behind; the deadline is 300
     assert ask(carol).status_code == 202  # before whom one of those goes
+
+
+@pytest.mark.usefixtures("free", "pro")
+@pytest.mark.parametrize(
+    ("runs", "between_s"),
+    [({"free": 250, "pro": 240}, (185, 200)), ({"free": 10, "plus": 90, "pro": 390}, (1, 30))],
+    ids=["until the others leave", "until one in its own places leaves"],
+)
+def test_who_is_refused_is_told_how_long_until_there_is_a_place(
+    model: Model, broker: Redis, runs: dict[str, int], between_s: tuple[int, int]
+) -> None:
+    Tier.objects.filter(pk="free").update(shed_at_percent=60, queue_depth=500)
+    Tier.objects.update(queue_deadline_s=10_000)
+    weights = {"free": 1, "plus": 3, "pro": 8}
+    parts = {"weight": weights, "waiting": runs}
+    drain = {"runs": 100, "busy_ms": 100_000, "squares": 2 * 100 * 1000**2}  # one leaves each second
+    by_tier = {f"{name}:{tier}": number for name, part in parts.items() for tier, number in part.items()}
+    broker.hset(drain_key(model.pk), mapping=cast(dict[Any, Any], drain | by_tier))
+
+    wait_s = queueing.retry_after_s(Waiting(runs, weights), model, Tier.objects.get(pk="free"))
+
+    assert between_s[0] <= wait_s <= between_s[1]
 
 
 def test_a_tiers_own_depth_is_its_bound_too(alice: User, pro: Tier, model: Model) -> None:

@@ -1,4 +1,4 @@
-"""kill -9 of the process that hosts vLLM takes EngineCore and its workers along, during start-up too."""
+"""kill -9 of the process that hosts vLLM takes EngineCore along, during start-up too."""
 
 from __future__ import annotations
 

@@ -45,6 +45,11 @@ def test_tiers_that_are_saturated_leave_the_others_their_part() -> None:
     assert places("pro", free=10, plus=plus, pro=pro) == 0
 
 
+def test_where_there_is_no_place_it_says_how_many_are_to_leave_first() -> None:
+    waiting = Waiting({"free": 250, "pro": 240}, WEIGHTS)
+    assert waiting.places_at_model(MODEL, TIERS["free"]) == 300 - 490
+
+
 def test_a_tiers_own_depth_bounds_what_is_kept_for_it_too() -> None:
     small = Tier(slug="free", weight=1, shed_at_percent=60, queue_depth=2)
     assert Waiting({"free": 2, "pro": 400}, WEIGHTS).places(MODEL, small) == 0

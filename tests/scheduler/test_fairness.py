@@ -115,11 +115,46 @@ def test_a_tier_with_one_run_at_a_time_has_its_share_of_many_workers() -> None:
     assert shares(starts) == pytest.approx({"free": 1 / 12, "plus": 3 / 12, "pro": 8 / 12}, rel=0.1)
 
 
+def test_a_round_is_one_of_those_who_wait() -> None:
+    """A light tier that nobody uses is no measure of what its betters catch up."""
+    order = FairOrder()
+    order.weigh({"test": 1, "plus": 1000, "pro": 1000})
+    for _ in range(300):
+        order.rest(["test", "pro"])
+        run(order, "plus")
+    order.rest(["test"])
+
+    back = []
+    for _ in range(10):
+        back.append(order.ranked()[0])
+        run(order, back[-1])
+
+    assert back.count("plus") >= 4
+
+
+def test_those_who_come_back_one_after_the_other_catch_up_a_round_each(order: FairOrder) -> None:
+    others = [f"team{number}" for number in range(5)]
+    order.weigh({"free": 1, **dict.fromkeys(others, 8)})
+    for _ in range(300):
+        order.rest(others)
+        run(order, "free")
+    for comes in range(5):
+        order.rest(others[comes + 1 :])
+        run(order, order.ranked()[0])
+
+    until_free = 0
+    while (name := order.ranked()[0]) != "free":
+        run(order, name)
+        until_free += 1
+
+    assert until_free <= 2 * 5 * 8  # a round that is due to each, and one to catch up
+
+
 def test_a_round_is_all_that_an_idle_tier_catches_up(order: FairOrder) -> None:
     for _ in range(3000):
-        run(order, "plus")
-        order.rest(["pro", "free"])
-    order.rest(["free"])
+        order.rest(["pro"])
+        run(order, next(name for name in order.ranked() if name != "pro"))
+    order.rest([])
 
     back = []
     for _ in range(22):
