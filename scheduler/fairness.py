@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 
 # About as many ended runs say what part of its cost a run comes to.
@@ -73,14 +74,16 @@ class FairOrder:
     def ranked(self) -> list[str]:
         """All names, the one that is to go next first."""
         with self._lock:
-            return sorted(self._shares, key=lambda name: (self._finish(name), name not in self._resting))
+            lightest = self._lightest_beside(self._resting)
+            return sorted(self._shares, key=lambda name: (self._finish(name, lightest), name not in self._resting))
 
     def start(self, name: str, cost: int) -> None:
         """A run begins that may come to `cost` tokens; a name that is not known is not counted."""
         with self._lock:
             if share := self._shares.get(name):
-                self._wake(name)
-                self._now = max(self._now, self._finish(name))
+                lightest = self._lightest_beside(self._resting)
+                self._wake(name, lightest)
+                self._now = max(self._now, self._finish(name, lightest))
                 share.running += cost
 
     def correct(self, name: str, cost: int, charge: int) -> None:
@@ -101,23 +104,26 @@ class FairOrder:
         """
         with self._lock:
             resting = self._shares.keys() & set(names)
+            lightest = self._lightest_beside(resting)
             for name in self._resting - resting:
-                self._wake(name)
+                self._wake(name, lightest)
             self._resting = resting
 
-    def _wake(self, name: str) -> None:
+    def _wake(self, name: str, lightest: float) -> None:
         if share := self._shares.get(name):
-            share.ended += self._tag(name) - share.tag
+            share.ended += self._tag(name, lightest) - share.tag
         self._resting.discard(name)
 
-    def _finish(self, name: str) -> float:
-        return self._tag(name) + self._usual_charge / self._shares[name].weight
+    def _finish(self, name: str, lightest: float) -> float:
+        return self._tag(name, lightest) + self._usual_charge / self._shares[name].weight
 
-    def _tag(self, name: str) -> float:
-        tag = self._shares[name].tag
-        return max(tag, self._now - self._round(name)) if name in self._resting else tag
+    def _tag(self, name: str, lightest: float) -> float:
+        """As it is, or for a name that rests a round below the virtual time: one run of the lightest, or of its own."""
+        share = self._shares[name]
+        if name not in self._resting:
+            return share.tag
+        return max(share.tag, self._now - self._usual_charge / min(share.weight, lightest))
 
-    def _round(self, name: str) -> float:
-        """Virtual time in which the lightest name that does not rest, or this one, has a run; others have theirs."""
-        awake = [share.weight for each, share in self._shares.items() if each == name or each not in self._resting]
-        return self._usual_charge / min(awake)
+    def _lightest_beside(self, resting: Set[str]) -> float:
+        """The smallest weight of those for which something waits."""
+        return min((share.weight for name, share in self._shares.items() if name not in resting), default=math.inf)
