@@ -52,7 +52,7 @@ class TierAdmin(NamedOnceAdmin):
 
     list_display = (
         *("name", "slug", "weight", "budget_tokens", "refill_tokens_per_hour", "concurrency", "max_output_tokens"),
-        *("queue_depth", "queue_deadline_s", "shed_at_percent"),
+        *("chat_turns", "queue_depth", "queue_deadline_s", "shed_at_percent"),
     )
     fieldsets = (
         (None, {"fields": ("slug", "name", "usable_models")}),
@@ -60,7 +60,10 @@ class TierAdmin(NamedOnceAdmin):
             "Each user",
             {
                 "description": "An override on the user's own page goes before these.",
-                "fields": ("budget_tokens", "refill_tokens_per_hour", "concurrency", "max_output_tokens"),
+                "fields": (
+                    *("budget_tokens", "refill_tokens_per_hour", "concurrency", "max_output_tokens"),
+                    "chat_turns",
+                ),
             },
         ),
         (

@@ -17,6 +17,7 @@ from chat.models.runs import (
     RunTaken,
     Status,
 )
+from chat.models.summaries import Summary
 from chat.models.users import DEFAULT_TIER, ApiKey, ApiKeyQuerySet, User, digest
 
 __all__ = [
@@ -43,6 +44,7 @@ __all__ = [
     "RunQuerySet",
     "RunTaken",
     "Status",
+    "Summary",
     "User",
     "digest",
 ]

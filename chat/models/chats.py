@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Self
 
+from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Left, Now
@@ -45,6 +46,15 @@ class Chat(models.Model):
     title = models.CharField(max_length=200, blank=True)
     created_at = models.DateTimeField(db_default=Now(), editable=False)
     updated_at = models.DateTimeField(db_default=Now(), editable=False, help_text="When it was last active.")
+    continues = models.ForeignKey(
+        "self",
+        on_delete=models.SET_NULL,
+        related_name="continued_by",
+        null=True,
+        blank=True,
+        editable=False,
+        help_text="The chat whose summary it began with.",
+    )
     opening: str | None = None  # of `with_opening`
 
     objects = ChatQuerySet.as_manager()
@@ -87,6 +97,13 @@ class Message(models.Model):
     role = models.CharField(max_length=16, choices=Role.choices)
     content = models.TextField()
     token_count = models.PositiveIntegerField(help_text="Of the content alone, without the template around it.")
+    token_ids = ArrayField(
+        models.IntegerField(),
+        null=True,
+        blank=True,
+        editable=False,
+        help_text="An answer's, as the model gave them: tokenising its text may come to others.",
+    )
     created_at = models.DateTimeField(db_default=Now(), editable=False)
     replaced_at = models.DateTimeField(
         null=True, blank=True, editable=False, help_text="When another answer to its question took its place."

@@ -18,6 +18,7 @@ from uuid6 import uuid7
 from inference.streams import ENDED_TTL_S
 from scheduler import prices
 from scheduler.models import Model, Tier
+from scheduler.room import BACKGROUND
 
 if TYPE_CHECKING:
     from chat.models.chats import Message
@@ -294,6 +295,23 @@ class Run(models.Model):
     lease_until = models.DateTimeField(null=True, blank=True)
     cancel_requested_at = models.DateTimeField(null=True, blank=True)
     max_output_tokens = models.PositiveIntegerField()
+    # Which tokens its prompt is made of: the web counts them, its worker builds them.
+    epoch = models.PositiveIntegerField(
+        default=0, db_default=0, help_text="Of the summary that its prompt begins with; 0 without one."
+    )
+    first_position = models.PositiveIntegerField(
+        default=1, db_default=1, help_text="Of the first message that is in its prompt word for word."
+    )
+    left_out = models.PositiveIntegerField(
+        default=0, db_default=0, help_text="Messages that neither its prompt nor the summary in it has: no room."
+    )
+    warm_worker = models.CharField(
+        max_length=128, blank=True, default="", db_default="", help_text="Whose prefix cache had its prompt's beginning."
+    )
+    warm_tokens = models.PositiveIntegerField(default=0, db_default=0, help_text="As many of them, by the rows.")
+    route = models.JSONField(
+        null=True, blank=True, help_text="Why it was sent to its warm worker, or to all: see scheduler/routing.py."
+    )
     input_tokens = models.PositiveIntegerField(help_text="Exact, from submission on.")
     cached_tokens = models.PositiveIntegerField(default=0)
     output_tokens = models.PositiveIntegerField(default=0)
@@ -332,7 +350,14 @@ class Run(models.Model):
                 condition=~Q(status=Status.QUEUED) | Q(attempt=0, started_at__isnull=True), name="run_queued_untouched"
             ),
             models.CheckConstraint(
-                condition=~Q(status=Status.DONE) | Q(answer__isnull=False), name="run_done_has_answer"
+                condition=~Q(status=Status.DONE, kind="reply") | Q(answer__isnull=False), name="reply_done_has_answer"
+            ),
+            models.CheckConstraint(
+                condition=Q(kind="reply") | Q(answer__isnull=True, charged_tokens=0), name="background_run_is_free"
+            ),
+            models.UniqueConstraint(fields=("chat",), condition=Q(kind="title"), name="one_title_run_a_chat"),
+            models.UniqueConstraint(
+                fields=("chat",), condition=Q(kind="summary", status__in=LIVE), name="one_live_summary_a_chat"
             ),
         )
         indexes = (
@@ -344,6 +369,11 @@ class Run(models.Model):
 
     def __str__(self) -> str:
         return str(self.id)
+
+    @property
+    def room_tier(self) -> str:
+        """Among whom it waits: those of its tier, or the background runs of all."""
+        return self.tier_id if self.kind == self.Kind.REPLY else BACKGROUND
 
     @property
     def cost(self) -> int:

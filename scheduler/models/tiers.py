@@ -43,6 +43,12 @@ class Tier(models.Model):
         default=512, validators=AT_LEAST_ONE, help_text="The longest answer, in tokens."
     )
     # Defaults of the database too: while a release is rolled out, the one before still inserts rows.
+    chat_turns = models.PositiveIntegerField(
+        default=400,
+        db_default=400,
+        validators=AT_LEAST_ONE,
+        help_text="Questions that one chat may have; behind them a new one begins with its summary.",
+    )
     budget_tokens = models.PositiveIntegerField(
         default=100_000, db_default=100_000, validators=IN_A_BUCKET, help_text="What a full budget holds, in tokens."
     )
@@ -78,6 +84,7 @@ class Tier(models.Model):
                 condition=Q(
                     budget_tokens__range=(1, MOST_TOKENS),
                     refill_tokens_per_hour__range=(1, MOST_TOKENS),
+                    chat_turns__gte=1,
                     queue_depth__gte=1,
                     queue_deadline_s__gte=1,
                     shed_at_percent__range=(1, 100),
