@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from uuid import UUID
 
+from chat.context import Prompt
 from chat.draft import Draft
 from chat.models import Claim, Run
 from inference.gate import Visit
@@ -47,6 +48,7 @@ class Attempt:
     draft: Draft
     visit: Visit
     verdict: Verdict | None = None
+    prompt: Prompt | None = None  # once it is built
 
     @property
     def request_id(self) -> str:

@@ -32,7 +32,10 @@ def bury(run_id: UUID) -> bool:
         run = Run.objects.claimed(claim)
     except RunTaken:
         return False
-    if not end_as_told(run, claim, uuid7(), outcomes.cancelled if run.cancel_requested_at else outcomes.worker_lost):
+    end = outcomes.cancelled if run.cancel_requested_at else outcomes.worker_lost
+    if run.kind != Run.Kind.REPLY:
+        return run.finish(claim.attempt, end(run, Counts(output_tokens=0)), None)
+    if not end_as_told(run, claim, uuid7(), end):
         return False
     logger.warning(
         "run.ended run=%s attempt=%d status=%s code=%s output_tokens=%d",
@@ -51,7 +54,7 @@ def end_as_told(run: Run, claim: Claim, answer_id: UUID, end: Callable[[Run, Cou
     told = last_words.take_over(run)
     emitted = told.or_later(Emitted.put_by(run.checkpoints.all(), run.resumptions))
     Run.objects.resume(claim, len(emitted.text) if agree(emitted.text, told.text) else 0)
-    outcome = end(run, Counts(output_tokens=len(emitted.token_ids)))
+    outcome = end(run, Counts(output_tokens=len(emitted.token_ids), token_ids=emitted.token_ids))
     ours = finish_run(run, claim.attempt, outcome, emitted.text, answer_id)
     if ours:
         last_words.tell_end(run, emitted.text)

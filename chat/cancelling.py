@@ -48,14 +48,17 @@ def dismiss(runs: Iterable[Run]) -> None:
             # An attempt that nobody makes: what the worker still writes is refused.
             run.attempt += 1
         run.status, run.finish_reason = Status.CANCELLED, CANCELLED
-        last_words.tell_deletion(run)
+        if run.kind == Run.Kind.REPLY:
+            last_words.tell_deletion(run)
         if not queueing.withdraw(run) and had_begun:
             queueing.correct(run)
 
 
 def _leave_queue(ended: Run) -> None:
-    last_words.tell_end(ended, "")
     queueing.withdraw(ended)
+    if ended.kind != Run.Kind.REPLY:
+        return
+    last_words.tell_end(ended, "")
     accounting.settle(ended)
     announcements.ended(ended)
 

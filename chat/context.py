@@ -1,71 +1,156 @@
-"""Which tokens a prompt is made of."""
+"""Which tokens a prompt is made of: system prompt, a summary of what is long past, the recent turns word for word."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from django.db.models import QuerySet
-
-from chat.models import Chat, Message, Role, Run
+from chat import hot_contexts
+from chat.models import Chat, Message, Role, Run, Summary
+from chat.past import Epoch, Line, Past, lines, starts
+from inference.rendering import Rendering
 from inference.tokens import Tokenizer, Turn
 from scheduler.models import Model
+
+# Where the turns since the summary have outgrown the window, so much of it is left to them: not the most that fits, or
+# each turn would drop another one and be computed from its beginning.
+KEPT_PERCENT = 50
+# In a user's turn, not in the system's: what was said has no authority of its own. Every template takes one.
+SUMMARY = "[Earlier in this conversation, in short:\n{text}\nThe conversation goes on from there.]"
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What a prompt holds of its chat: the summary of that epoch, 0 for none, and the messages from a position on.
+
+    `left_out` is how many messages are in neither.
+    """
+
+    epoch: int = 0
+    first_position: int = 1
+    left_out: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A prompt's token ids, and the position of its question in the chat."""
+    """A prompt's ids and the rendering they come from, its question's position, and what it holds of the chat.
+
+    `warm_worker`, where there is one, has `warm_tokens` of it in its prefix cache.
+    """
 
     ids: Sequence[int]
+    rendering: Rendering
     position: int
+    layout: Layout
+    warm_worker: str = ""
+    warm_tokens: int = 0
 
 
-def for_question(chat: Chat, model: Model, content: str) -> Prompt:
-    """The prompt that `content` would make as the chat's next message. Raises `TokensError`."""
-    history = _turns(chat.messages.standing())
-    question = (_next_position(history), Role.USER, content)
-    return _prompt(model, [*history, question])
+def for_question(chat: Chat, model: Model, content: str, answer_tokens: int = 0) -> Prompt:
+    """The prompt that `content` would make as the chat's next message, with room for the answer. Raises `TokensError`.
+
+    Where that cannot be, it is the shortest that there is.
+    """
+    return _laid_out(Past.of(chat.pk, model.pk).asked(content), model, answer_tokens)
+
+
+def for_stored(question: Message, model: Model, answer_tokens: int = 0) -> Prompt:
+    """The prompt that ends with a stored question. Raises `Message.DoesNotExist` when it was deleted, `TokensError`."""
+    past = Past.of(question.chat_id, model.pk, before=question.position + 1)
+    if not past.lines:
+        raise Message.DoesNotExist
+    return _laid_out(past, model, answer_tokens)
 
 
 def for_run(run: Run) -> Prompt:
-    """The prompt of a stored run: the same ids that were counted when it was asked. Raises as `for_stored`."""
-    return for_stored(run.prompt, run.model)
+    """The prompt of a stored run: the same ids that were counted when it was asked.
 
-
-def for_stored(question: Message, model: Model) -> Prompt:
-    """The prompt that ends with a stored question. Raises `Message.DoesNotExist` when it was deleted, `TokensError`."""
-    rows = _turns(Message.objects.standing().filter(chat=question.chat_id, position__lte=question.position))
-    if not rows:
+    Raises `Message.DoesNotExist` when its chat was deleted, `TokensError`.
+    """
+    layout = Layout(run.epoch, run.first_position, run.left_out)
+    said = lines(run.chat_id, run.first_position, before=run.prompt.position + 1)
+    epoch = Epoch()
+    if run.epoch:
+        summary = Summary.objects.filter(chat=run.chat_id, epoch=run.epoch).first()
+        epoch = Epoch(summary.epoch, summary.upto, summary.text) if summary else epoch
+    if not said or epoch.number != run.epoch:
         raise Message.DoesNotExist
-    return _prompt(model, rows)
+    return build(Past(run.chat_id, said, epoch), run.model, layout)
 
 
-def build(model: Model, turns: Iterable[Turn]) -> list[int]:
-    """Token ids of the model's system prompt and `turns`, ready for an answer. Raises `TokensError`."""
+def build(past: Past, model: Model, layout: Layout) -> Prompt:
+    """The prompt of that layout, ready for an answer. Raises `TokensError`."""
+    tokenizer, spoken = Tokenizer.load(model.source), turns(past, model, layout)
+    rendering = tokenizer.render(spoken)
+    if tokenizer.is_byte_level:
+        ids = hot_contexts.encoded(past.chat_id, tokenizer, rendering)
+    else:
+        ids = tokenizer.encode_chat(spoken)
+    return Prompt(ids, rendering, past.position, layout, *_warmth(past, model, layout, len(ids)))
+
+
+def turns(past: Past, model: Model, layout: Layout) -> list[Turn]:
+    """What the chat template is given."""
     system = [Turn("system", model.system_prompt)] if model.system_prompt else []
-    return Tokenizer.load(model.source).encode_chat([*system, *_alternating(turns)])
+    opening = [Turn(Role.USER, SUMMARY.format(text=past.epoch.text))] if layout.epoch else []
+    recent = (line for line in past.lines if line.position >= layout.first_position)
+    return [*system, *alternating([*opening, *map(_turn, recent)])]
 
 
-def _turns(messages: QuerySet[Message]) -> list[tuple[int, str, str]]:
-    return list(messages.order_by("position").values_list("position", "role", "content"))
-
-
-def _next_position(history: Sequence[tuple[int, str, str]]) -> int:
-    return history[-1][0] + 1 if history else 1
-
-
-def _prompt(model: Model, rows: Sequence[tuple[int, str, str]]) -> Prompt:
-    return Prompt(build(model, [Turn(role, content) for _, role, content in rows]), position=rows[-1][0])
-
-
-def _alternating(turns: Iterable[Turn]) -> list[Turn]:
+def alternating(spoken: Iterable[Turn]) -> list[Turn]:
     """One turn for neighbours of the same role: a question whose run left no answer is asked together with the next.
 
     Dropping it would hide from the model what the reader sees, and strict templates refuse two user turns in a row.
     """
     merged: list[Turn] = []
-    for turn in turns:
+    for turn in spoken:
         if merged and merged[-1].role == turn.role:
             turn = Turn(turn.role, f"{merged.pop().content}\n\n{turn.content}")  # noqa: PLW2901
         merged.append(turn)
     return merged
+
+
+def layouts(past: Past) -> list[Layout]:
+    """What a prompt may hold, the most first: all behind the summary, or from a later question on."""
+    epoch, upto = past.epoch.number, past.epoch.upto
+    return [Layout(epoch, start, start - upto - 1) for start in starts(past.lines)]
+
+
+def _laid_out(past: Past, model: Model, answer_tokens: int) -> Prompt:
+    """All that there is, if the answer has room; else so much less that the next turns have, too."""
+    room = max(1, model.context_window - answer_tokens)
+    found = layouts(past)
+    prompt = build(past, model, found[0])
+    if len(prompt.ids) <= room:
+        return prompt
+    for most in (room * KEPT_PERCENT // 100, room, model.context_window - 1):
+        prompt = _longest(past, model, found, most)
+        if len(prompt.ids) <= most:
+            return prompt
+    return build(past, model, Layout(0, past.position, past.position - 1))
+
+
+def _longest(past: Past, model: Model, found: Sequence[Layout], most: int) -> Prompt:
+    """Of at most so many tokens, or the shortest that there is. By halves: each layout comes to less than the last."""
+    low, high = 0, len(found) - 1
+    while low < high:
+        middle = (low + high) // 2
+        if len(build(past, model, found[middle]).ids) <= most:
+            high = middle
+        else:
+            low = middle + 1
+    return build(past, model, found[low])
+
+
+def _turn(line: Line) -> Turn:
+    return Turn(line.role, line.content, line.token_ids)
+
+
+def _warmth(past: Past, model: Model, layout: Layout, tokens: int) -> tuple[str, int]:
+    """Who has computed the beginning of such a prompt, and how much of it."""
+    last, epoch = past.last, past.epoch
+    if last and (last.model, last.epoch, last.first_position) == (model.pk, layout.epoch, layout.first_position):
+        return last.worker, min(last.tokens, tokens) if last.worker else 0
+    if epoch.worker and (epoch.number, epoch.upto + 1) == (layout.epoch, layout.first_position):
+        return epoch.worker, min(epoch.warm_tokens, tokens)
+    return "", 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -27,11 +28,12 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What an answer took so far."""
+    """What an answer took so far, and the ids it came in where they are known."""
 
     output_tokens: int
     cached_tokens: int = 0
     first_token_age: timedelta | None = None
+    token_ids: Sequence[int] = ()
 
 
 class Draft:
@@ -84,7 +86,7 @@ class Draft:
     @property
     def counts(self) -> Counts:
         """Its counts, tokens of earlier attempts included."""
-        return Counts(len(self.token_ids), self._cached_tokens, self.first_token_age)
+        return Counts(len(self.token_ids), self._cached_tokens, self.first_token_age, self.token_ids)
 
     @property
     def first_token_age(self) -> timedelta | None:

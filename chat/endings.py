@@ -20,6 +20,8 @@ DETAILS = {
     "tokenizer_unusable": "The model's tokenizer cannot be used.",
     QUEUE_TIMEOUT: "No worker was free in time. It cost you nothing; try again.",
     WORKER_LOST: "The workers that wrote this answer went down, again and again.",
+    "background_timeout": "The model took too long for it.",
+    "background_empty": "The model wrote nothing of use.",
     "internal_error": "Something went wrong on our side.",
 }
 # The same prompt would fail again.

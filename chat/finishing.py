@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from uuid import UUID
 
 from django.db import transaction
@@ -12,6 +13,14 @@ from chat.models import Chat, Message, Outcome, Role, Run, Status
 from inference.tokens import Tokenizer, TokensError
 
 
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """How many a text has, and those that it came in, where prompts may have it so."""
+
+    count: int
+    ids: list[int] | None = None
+
+
 def finish_run(run: Run, attempt: int, outcome: Outcome, text: str, answer_id: UUID) -> bool:
     """End a run with its message, all or nothing; False when another attempt has it, or it was deleted.
 
@@ -19,7 +28,7 @@ def finish_run(run: Run, attempt: int, outcome: Outcome, text: str, answer_id: U
     """
     message_id = answer_id if text or outcome.status is Status.DONE else None
     # Before the transaction: the first load of a tokenizer takes long, and the chat is locked in there.
-    token_count = _token_count(run, text, outcome) if message_id else 0
+    tokens = _tokens(run, text, outcome) if message_id else Tokens(0)
     with transaction.atomic():
         # The chat first, as whoever asks in it does: the other way round the two could wait for each other.
         Chat.objects.filter(pk=run.chat_id).update(updated_at=Now())
@@ -28,27 +37,30 @@ def finish_run(run: Run, attempt: int, outcome: Outcome, text: str, answer_id: U
             transaction.set_rollback(True)
         else:
             if message_id is not None:
-                _store_answer(run, message_id, text, token_count)
+                _store_answer(run, message_id, text, tokens)
             accounting.enter([run.pk])
     if not (ours or _has_ended_so(run, attempt, outcome, message_id)):
         return False
-    _mirror(run, outcome, message_id)
+    mirror(run, outcome, message_id)
     return True
 
 
-def _store_answer(run: Run, message_id: UUID, text: str, token_count: int) -> None:
+def _store_answer(run: Run, message_id: UUID, text: str, tokens: Tokens) -> None:
     """The answer takes its place behind the question, and that of the answer which an earlier run left there."""
     place = {"chat_id": run.chat_id, "position": run.prompt.position + 1}
     Message.objects.standing().filter(**place).update(replaced_at=Now())
-    Message.objects.create(**place, id=message_id, role=Role.ASSISTANT, content=text, token_count=token_count)
+    counted = {"token_count": tokens.count, "token_ids": tokens.ids}
+    Message.objects.create(**place, id=message_id, role=Role.ASSISTANT, content=text, **counted)
 
 
-def _token_count(run: Run, text: str, outcome: Outcome) -> int:
+def _tokens(run: Run, text: str, outcome: Outcome) -> Tokens:
     try:
-        return Tokenizer.load(run.model.source).count(text)
+        tokenizer = Tokenizer.load(run.model.source)
+        ids = list(outcome.token_ids) if tokenizer.stands_for(outcome.token_ids, text) else None
+        return Tokens(tokenizer.count(text), ids)
     except TokensError:
         # The model's files were moved, or are not on this machine: a run must end all the same.
-        return outcome.output_tokens
+        return Tokens(outcome.output_tokens)
 
 
 def _has_ended_so(run: Run, attempt: int, outcome: Outcome, message_id: UUID | None) -> bool:
@@ -56,7 +68,8 @@ def _has_ended_so(run: Run, attempt: int, outcome: Outcome, message_id: UUID | N
     return Run.objects.filter(pk=run.pk, attempt=attempt, status=outcome.status, answer=message_id).exists()
 
 
-def _mirror(run: Run, outcome: Outcome, message_id: UUID | None) -> None:
+def mirror(run: Run, outcome: Outcome, message_id: UUID | None) -> None:
+    """Bring a run in step with its row, which has just been ended so."""
     run.answer_id = message_id
     run.status = outcome.status
     run.finish_reason = outcome.finish_reason

@@ -7,16 +7,17 @@ import logging
 import traceback
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import timedelta
 from functools import partial
 from uuid import UUID
 
 from uuid6 import uuid7
 
-from chat import accounting, announcements, context, endings, outcomes
-from chat.announcer import Announcer, announcing
+from chat import accounting, announcements, background, context, endings, hot_contexts, outcomes
+from chat.aside import Aside, aside
 from chat.attempt import Attempt, AttemptLost, Cancelled, Summons, Verdict
+from chat.background import BackgroundCourse
 from chat.burials import end_as_told
 from chat.draft import Draft
 from chat.finishing import finish_run
@@ -26,13 +27,14 @@ from chat.pace import Pace, in_hand
 from chat.releases import Releases
 from chat.resumption import resume
 from chat.rows import DatabaseAway, Rows
-from inference.engine import EngineDead, FinishReason, Generation, GenerationFailed, PromptRejected, Sampling
+from chat.sampling import sampling_of
+from inference.engine import EngineDead, FinishReason, Generation, GenerationFailed, PromptRejected
 from inference.gate import Gate
 from inference.host import HandedBack, Workplace
 from inference.metering import Meter
+from inference.rendering import Answer
 from inference.stream_writer import Fenced, RunStream
 from inference.tokens import TokensError
-from scheduler.models import Model
 
 logger = logging.getLogger(__name__)
 
@@ -40,12 +42,18 @@ DATABASE_THREADS = 4
 INTERNAL_ERROR = "internal_error"
 
 
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What is done beside the runs' own course: open pages are told, and what is due behind a reply is queued."""
+
+    announcements: Aside
+    follow_ups: Aside
+
+
 class Attempts:
     """Carries runs through their attempts on one worker's engine, on the engine's event loop."""
 
-    def __init__(
-        self, workplace: Workplace, rows: Rows, leases: Leases, releases: Releases, announcer: Announcer
-    ) -> None:
+    def __init__(self, workplace: Workplace, rows: Rows, leases: Leases, releases: Releases, beside: Beside) -> None:
         self._worker_name = workplace.worker_name
         self._engine = workplace.engine
         self._streams = workplace.streams
@@ -54,7 +62,8 @@ class Attempts:
         self._rows = rows
         self._leases = leases
         self._releases = releases
-        self._announcer = announcer
+        self._announcements, self._follow_ups = beside.announcements, beside.follow_ups
+        self._background = BackgroundCourse(workplace.engine, rows)
         self._gate = Gate(workplace.engine, workplace.on_room)
         self.meter = Meter()
         self._summonses: set[Summons] = set()
@@ -145,7 +154,10 @@ class Attempts:
 
     async def _course(self, attempt: Attempt) -> None:
         try:
-            if attempt.verdict is Verdict.CANCELLED:
+            if attempt.run.kind != Run.Kind.REPLY:
+                await self._background.produce(attempt)
+                self._log_end(attempt)
+            elif attempt.verdict is Verdict.CANCELLED:
                 await self._end_unwritten(attempt)
             else:
                 await self._produce(attempt)
@@ -170,7 +182,7 @@ class Attempts:
         self._note_end(attempt)
 
     async def _produce(self, attempt: Attempt) -> None:
-        self._announcer.say(announcements.streaming, attempt.run)
+        self._announcements.do(announcements.streaming, attempt.run)
         stream = await self._writer.open(attempt.run.pk, attempt.claim.attempt, attempt.run.model_id)
         if attempt.claim.attempt > 1:
             await resume(attempt, stream, self._streams, self._rows)
@@ -196,7 +208,11 @@ class Attempts:
     async def _generate(self, attempt: Attempt, stream: RunStream) -> None:
         draft = attempt.draft
         attempt.check()
-        prompt = await self._rows.insist(context.for_run, attempt.run)
+        prompt = attempt.prompt = await self._rows.insist(context.for_run, attempt.run)
+        if len(prompt.ids) != attempt.run.input_tokens:
+            logger.error(
+                "run.miscounted run=%s asked=%d built=%d", attempt.run.pk, attempt.run.input_tokens, len(prompt.ids)
+            )
         attempt.check()  # what came meanwhile found nothing to abort
         if generation := continued(attempt, prompt.ids):
             await self._generate_rest(attempt, stream, generation)
@@ -226,16 +242,27 @@ class Attempts:
             raise AttemptLost(attempt.request_id)
         self._note_end(attempt)
         await stream.end(endings.ended(attempt.run, text))
+        await self._rows.act(self._remember, attempt)
         await self._rows.act(accounting.settle, attempt.run)
+        self._follow_ups.do(background.follow_up, attempt.run)
+
+    def _remember(self, attempt: Attempt) -> None:
+        """What the chat's next turn will begin with."""
+        if attempt.prompt and attempt.run.answer_id:
+            answer = Answer(attempt.draft.text, attempt.draft.token_ids)
+            hot_contexts.keep(attempt.run.chat_id, self._tokenizer, attempt.prompt, answer)
 
     def _note_end(self, attempt: Attempt) -> None:
+        self._log_end(attempt)
+        self._announcements.do(announcements.ended, attempt.run)
+
+    def _log_end(self, attempt: Attempt) -> None:
         run = attempt.run
         self.meter.tallies[run.tier_id].ended[run.status] += 1
         logger.info(
             "run.ended run=%s attempt=%d status=%s code=%s output_tokens=%d",
             *(run.pk, attempt.claim.attempt, run.status, run.error_code or "-", run.output_tokens),
         )
-        self._announcer.say(announcements.ended, run)
 
     def _stop(self, attempt: Attempt, verdict: Verdict) -> None:
         """Beside the caller, who may have others to stop: an engine lets go of a request at its next step."""
@@ -265,8 +292,13 @@ async def attempts_on(workplace: Workplace, lease: timedelta) -> AsyncIterator[A
     rows = Rows(DATABASE_THREADS)
     leases, releases = Leases(lease), Releases(workplace.order)
     try:
-        async with leases.renewing(), releases.releasing(), announcing() as announcer:
-            yield Attempts(workplace, rows, leases, releases, announcer)
+        async with (
+            leases.renewing(),
+            releases.releasing(),
+            aside("announcements") as telling,
+            aside("follow-ups") as follow_ups,
+        ):
+            yield Attempts(workplace, rows, leases, releases, Beside(telling, follow_ups))
     finally:
         rows.close()
 
@@ -284,11 +316,6 @@ def continued(attempt: Attempt, prompt_ids: Sequence[int]) -> Generation | None:
         return None
     ids, cap = [*prompt_ids, *written], run.max_output_tokens - len(written)
     return Generation(attempt.request_id, ids, cap, sampling_of(run.model))
-
-
-def sampling_of(model: Model) -> Sampling:
-    """How the model's row says that tokens are chosen."""
-    return Sampling(temperature=float(model.temperature), top_p=float(model.top_p))
 
 
 def _log_without_text(attempt: Attempt, error: Exception) -> None:

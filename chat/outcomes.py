@@ -44,4 +44,5 @@ def _counted(run: Run, counts: Counts) -> dict[str, Any]:
     # A later attempt finds the words of an earlier one in the prefix cache, which are no input.
     cached = min(counts.cached_tokens, run.input_tokens)
     charge = prices.charge(run.input_tokens, cached, counts.output_tokens, run.model.cached_token_percent)
-    return {**asdict(counts), "input_tokens": run.input_tokens, "cached_tokens": cached, "charged_tokens": charge}
+    charged = charge if run.kind == Run.Kind.REPLY else 0
+    return {**asdict(counts), "input_tokens": run.input_tokens, "cached_tokens": cached, "charged_tokens": charged}

@@ -31,7 +31,7 @@ class Problem(Exception):
     │   ├── BodyNotJson
     │   ├── FieldInvalid            `field` has a wrong shape; code `<field>_<what>`
     │   ├── ContentBlank, ContentHasNul, ContentNotUnicode, ContentTooLarge
-    │   ├── PromptTooLong           with its history it does not fit the model's window
+    │   ├── PromptTooLong           the message alone does not fit the model's window
     │   ├── ModelUnknown
     │   ├── PromptExceedsBudget     it does not even fit a full budget
     │   ├── IdempotencyKeyInvalid
@@ -230,15 +230,15 @@ class ContentTooLarge(Invalid):
 
 
 class PromptTooLong(Invalid):
-    """With the chat's history it does not fit the model's window."""
+    """It does not fit the model's window, though nothing of the chat goes with it."""
 
     code = "prompt_too_long"
     title = "Prompt too long"
 
     def __init__(self, input_tokens: int, context_window: int) -> None:
         detail = (
-            f"With the chat so far this makes {input_tokens} tokens; the model's window of {context_window} "
-            "must hold them and at least one of the answer."
+            f"This message alone makes {input_tokens} tokens; the model's window of {context_window} "
+            "must hold them and at least one of the answer. Send less of it."
         )
         super().__init__(detail, input_tokens=input_tokens, context_window=context_window)
 

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from django.db import transaction
 
-from chat import accounting, announcements, cancelling, context, last_words, outcomes, problems
+from chat import accounting, announcements, cancelling, context, hot_contexts, last_words, outcomes, problems
 from chat import content as rules
 from chat.draft import Counts
 from chat.emitted import Emitted
@@ -73,12 +73,13 @@ def retry(user: User, run: Run, key: IdempotencyKey | None = None) -> Run:
     standing = Standing.of(user, chat, model)
     check_standing(user, model, standing)
     check_latest(question, standing)
+    wanted = run.max_output_tokens
     try:
-        prompt = context.for_stored(question, model)
+        prompt = context.for_stored(question, model, admission.longest_answer(model, user.limits, wanted))
     except Message.DoesNotExist as gone:
         raise problems.NotFound from gone
-    cap = _output_cap(user, model, prompt, run.max_output_tokens)
-    return Submission(user, chat, model, question, len(prompt.ids), cap, is_retry=True, key=key).store()
+    cap = _output_cap(user, model, prompt, wanted)
+    return Submission(user, chat, model, question, prompt, cap, is_retry=True, key=key).store()
 
 
 def delete(user: User, chat: Chat) -> None:
@@ -90,12 +91,13 @@ def delete(user: User, chat: Chat) -> None:
             raise problems.NotFound
         live = list(chat.runs.live().select_for_update(of=("self",)).select_related("model"))
         streamed = list(chat.runs.with_stream().values_list("pk", flat=True))
-        _charge(live, streamed)
+        _charge([run for run in live if run.kind == Run.Kind.REPLY], streamed)
         chat_id = chat.pk  # which the object forgets
         chat.delete()
         transaction.on_commit(lambda: announcements.deleted(chat_id, user.pk), robust=True)
         transaction.on_commit(lambda: cancelling.dismiss(live), robust=True)
         transaction.on_commit(lambda: last_words.forget(chat_id, streamed), robust=True)
+        transaction.on_commit(lambda: hot_contexts.forget(chat_id), robust=True)
         # Those that had ended are settled, but for one whose worker has just died: the reaper does that.
         transaction.on_commit(lambda: accounting.settle_deleted(user.pk, [run.pk for run in live]), robust=True)
 
@@ -115,11 +117,13 @@ def _charge(live: Iterable[Run], streamed: Iterable[UUID]) -> None:
 def _submission(user: User, chat: Chat, asked: Question, key: IdempotencyKey | None) -> Submission:
     """Tokenise, which takes long: no transaction may be open."""
     content, model = asked.content, asked.model
-    prompt = context.for_question(chat, model, content)
+    prompt = context.for_question(
+        chat, model, content, admission.longest_answer(model, user.limits, asked.max_output_tokens)
+    )
     cap = _output_cap(user, model, prompt, asked.max_output_tokens)
     content_tokens = Tokenizer.load(model.source).count(content)
     question = Message(chat=chat, position=prompt.position, role=Role.USER, content=content, token_count=content_tokens)
-    return Submission(user, chat, model, question, len(prompt.ids), cap, key=key)
+    return Submission(user, chat, model, question, prompt, cap, key=key)
 
 
 def _output_cap(user: User, model: Model, prompt: context.Prompt, wanted_tokens: int | None) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from django.db import transaction
 from django.db.models.functions import Now
@@ -10,12 +10,12 @@ from uuid6 import uuid7
 
 from chat import accounting, announcements, problems, queueing
 from chat.accounting import Take
+from chat.context import Prompt
 from chat.models import Chat, IdempotencyKey, Message, Run, User
 from chat.standing import Standing
 from scheduler.admission import CROWD
 from scheduler.errors import QueueFull
 from scheduler.models import Model
-from scheduler.prices import cost
 
 
 class HistoryMoved(Exception):
@@ -30,7 +30,7 @@ class Submission:
     chat: Chat
     model: Model
     question: Message
-    input_tokens: int
+    prompt: Prompt
     max_output_tokens: int
     is_retry: bool = False
     key: IdempotencyKey | None = None
@@ -62,8 +62,11 @@ class Submission:
             prompt=self.question,
             model=self.model,
             tier=self.user.tier,
-            input_tokens=self.input_tokens,
+            input_tokens=len(self.prompt.ids),
             max_output_tokens=self.max_output_tokens,
+            warm_worker=self.prompt.warm_worker,
+            warm_tokens=self.prompt.warm_tokens,
+            **asdict(self.prompt.layout),
         )
 
     def _check_place_in_chat(self, standing: Standing) -> None:
@@ -74,7 +77,7 @@ class Submission:
 
     def _insert(self, run: Run, take: Take, standing: Standing) -> None:
         # What is reserved within the transaction has a row soon or never: the database ends those that are idle.
-        take(cost(self.input_tokens, self.max_output_tokens))
+        take(run.cost)
         if not self.is_retry:
             self.question.save(force_insert=True)
         Chat.objects.filter(pk=self.chat.pk).update(updated_at=Now())

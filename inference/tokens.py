@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-import re
-import secrets
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from threading import Lock
@@ -16,9 +14,11 @@ import tokenizers
 from jinja2 import TemplateError
 
 from inference.chat_template import ChatTemplate
+from inference.controls import Controls, Disguise, Turn
 from inference.decoding import ByteLevelDecoding, ByteVocabulary, Decoding, StreamDecoding
+from inference.rendering import Answer, Piece, Rendering
 
-ASSISTANT = "assistant"
+__all__ = ["Decoder", "TemplateRefused", "Tokenizer", "TokenizerUnusable", "TokensError", "Turn", "UnencodableText"]
 
 
 class TokensError(Exception):
@@ -51,14 +51,6 @@ class TemplateRefused(TokensError):
     code = "template_refused"
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """One message as the chat template sees it: `role` is `system`, `user` or `assistant`."""
-
-    role: str
-    content: str
-
-
 class Tokenizer:
     """A model's tokenizer and chat template. Safe to share between threads."""
 
@@ -87,12 +79,14 @@ class Tokenizer:
         """`source` is the text of tokenizer.json."""
         description = json.loads(source)
         self._template = template
-        self._controls = _Controls(description["added_tokens"])
+        self._controls = Controls(description["added_tokens"])
         self._plain = tokenizers.Tokenizer.from_str(source)
         self._guarded = _guarded(description, self._controls)
         byte_level = (description["decoder"] or {}).get("type") == "ByteLevel"
         self._bytes = ByteVocabulary(self._plain) if byte_level else None
         self.eos_ids = eos_ids
+        # Texts come to other ids with another one.
+        self.fingerprint = hashlib.sha256(source.encode()).digest()
 
     @property
     def vocab_size(self) -> int:
@@ -104,31 +98,81 @@ class Tokenizer:
 
         No content can become a control token: one that spells such a token is disguised while the template runs, which
         otherwise sees the contents as they are and may trim, cut or test them. Where nothing had to be disguised the
-        ids are those of the plain rendering, hence transformers' own. Else the rendering is cut at the template's
-        tokens and each piece is encoded as ordinary text, which comes to the same for byte-level tokenizers.
+        ids are those of the plain rendering, hence transformers' own.
         """
-        disguise = _Disguise(self._controls)
+        if self.is_byte_level:
+            return self.encode(self.render(turns, add_generation_prompt))
+        disguise = Disguise(self._controls)
         shown = [_encodable(disguise.put_on(turn)) for turn in turns]
-        rendering = self._render(shown, add_generation_prompt)
+        rendered = self._rendered(shown, add_generation_prompt)
         if shown == list(turns):
-            ids = self._plain.encode(rendering, add_special_tokens=False).ids
+            ids = self._plain.encode(rendered, add_special_tokens=False).ids
             # A normaliser may turn look-alikes into a token that no content spells.
-            if self._controls.count_ids(ids) == self._controls.count_in(rendering):
+            if self._controls.count_ids(ids) == self._controls.count_in(rendered):
                 return ids
-        return self._encode_pieces(rendering, disguise)
+        return self.encode(Rendering(self._pieces(rendered, disguise, {})))
 
-    def _render(self, turns: Sequence[Turn], add_generation_prompt: bool) -> str:
+    @property
+    def is_byte_level(self) -> bool:
+        """Whether pieces that were encoded each by itself come to what the whole text does."""
+        return self._bytes is not None
+
+    def render(self, turns: Sequence[Turn], add_generation_prompt: bool = True) -> Rendering:
+        """The chat in pieces, answers with known ids as such. Raises `UnencodableText`, `TemplateRefused`.
+
+        A template that changes one of these answers, or leaves it out, gets none of them: all are text then.
+        """
+        disguise = Disguise(self._controls)
+        shown = [_encodable(disguise.put_on(turn)) for turn in turns]
+        rendered = self._rendered(shown, add_generation_prompt)
+        known = {n: Answer(turn.content, turn.token_ids) for n, turn in enumerate(turns) if turn.token_ids}
+        if known:
+            hidden = [Turn(turn.role, disguise.hide(n)) if n in known else turn for n, turn in enumerate(shown)]
+            hiding = self._rendered(hidden, add_generation_prompt)
+            revealed = disguise.find_hidden(hiding)
+            revealed[1::2] = [shown[int(number)].content for number in revealed[1::2]]
+            if "".join(revealed) == rendered:
+                return Rendering(self._pieces(hiding, disguise, known))
+        return Rendering(self._pieces(rendered, disguise, {}))
+
+    def encode(self, rendering: Rendering) -> list[int]:
+        """Its ids; answers as they came, unless their ids are not this tokenizer's. Raises `UnencodableText`."""
+        ids: list[int] = []
+        text = ""
+        for piece in [*map(self._trusted, rendering.pieces), ()]:
+            if isinstance(piece, str):
+                text += piece
+                continue
+            ids += self.encode_text(text) if text else ()
+            text = ""
+            ids += [piece] if isinstance(piece, int) else piece
+        return ids
+
+    def stands_for(self, ids: Sequence[int], text: str) -> bool:
+        """Whether a text may be put into a prompt as these ids: they make it, and none is a control token."""
+        return max(ids, default=0) < self.vocab_size and not self._controls.count_ids(ids) and self.decode(ids) == text
+
+    def _trusted(self, piece: Piece) -> str | int | Sequence[int]:
+        if not isinstance(piece, Answer):
+            return piece
+        return piece.token_ids if self.stands_for(piece.token_ids, piece.text) else piece.text
+
+    def _rendered(self, turns: Sequence[Turn], add_generation_prompt: bool) -> str:
         messages = [{"role": turn.role, "content": turn.content} for turn in turns]
         try:
             return self._template.render(messages, add_generation_prompt=add_generation_prompt)
         except TemplateError as error:
             raise TemplateRefused(str(error)) from error
 
-    def _encode_pieces(self, rendering: str, disguise: _Disguise) -> list[int]:
-        ids: list[int] = []
-        for piece in self._controls.split(rendering):
-            ids += [piece] if isinstance(piece, int) else self.encode_text(disguise.take_off(piece))
-        return ids
+    def _pieces(self, rendered: str, disguise: Disguise, known: Mapping[int, Answer]) -> list[Piece]:
+        pieces: list[Piece] = []
+        for part in self._controls.split(rendered):
+            if isinstance(part, int):
+                pieces.append(part)
+                continue
+            for n, between in enumerate(disguise.find_hidden(part)):
+                pieces.append(known[int(between)] if n % 2 else disguise.take_off(between))
+        return [piece for piece in pieces if piece != ""]
 
     def encode_text(self, text: str) -> list[int]:
         """Token ids of ordinary text: what spells a control token stays text. Raises `UnencodableText`."""
@@ -193,111 +237,7 @@ class Decoder:
         return self._decoding.flush()
 
 
-class _Controls:
-    """The tokens that only the template may write: special ones, and markup such as `<think>`."""
-
-    def __init__(self, added_tokens: Sequence[dict[str, Any]]) -> None:
-        # Longest first: that is how the tokenizers library picks among tokens that begin alike.
-        tokens = sorted(filter(_is_control, added_tokens), key=lambda token: len(token["content"]), reverse=True)
-        self.all = _Spellings(token["content"] for token in tokens)
-        self.special = _Spellings(token["content"] for token in tokens if token["special"])
-        self._ids = [token["id"] for token in tokens]
-        self._pattern = re.compile("|".join(map(_matching, tokens)) or "(?!)")
-
-    def split(self, rendering: str) -> Iterable[str | int]:
-        """The text between control tokens, and the ids of these, in order."""
-        position = 0
-        for match in self._pattern.finditer(rendering):
-            assert match.lastindex is not None
-            yield rendering[position : match.start()]
-            yield self._ids[match.lastindex - 1]
-            position = match.end()
-        yield rendering[position:]
-
-    def count_in(self, rendering: str) -> int:
-        """How many control tokens `rendering` spells."""
-        return sum(1 for _ in self._pattern.finditer(rendering))
-
-    def count_ids(self, ids: Iterable[int]) -> int:
-        """How many of `ids` are control tokens."""
-        controls = frozenset(self._ids)
-        return sum(token_id in controls for token_id in ids)
-
-
-class _Spellings:
-    """Where a text spells one of `tokens`, or a part of one at its ends."""
-
-    def __init__(self, tokens: Iterable[str]) -> None:
-        self._tokens = frozenset(tokens)
-        self._heads = tuple({token[:cut] for token in self._tokens for cut in range(1, len(token))})
-        self._tails = tuple({token[cut:] for token in self._tokens for cut in range(1, len(token))})
-
-    def __contains__(self, token: str) -> bool:
-        return token in self._tokens
-
-    def starts(self, text: str) -> set[int]:
-        """Where one of the tokens begins, overlapping ones too."""
-        found = set()
-        for token in self._tokens:
-            position = text.find(token)
-            while position >= 0:
-                found.add(position)
-                position = text.find(token, position + 1)
-        return found
-
-    def ragged_ends(self, text: str) -> set[int]:
-        """The first and the last visible character, where the text begins or ends inside one of the tokens."""
-        visible = text.strip()
-        first = text.find(visible)
-        begins_inside = {first} if visible.startswith(self._tails) else set()
-        ends_inside = {first + len(visible) - 1} if visible.endswith(self._heads) else set()
-        return begins_inside | ends_inside
-
-
-class _Disguise:
-    """Makes contents spell no control token, reversibly: a random mark and its code replace one character of each.
-
-    Also where a content begins or ends with a part of one, so that none comes about together with the template's text.
-    """
-
-    def __init__(self, controls: _Controls) -> None:
-        self._controls = controls
-        self._mark = f"m{secrets.token_hex(16)}"  # letters and digits: survives trimming and JSON
-        self._code = re.compile(f"{self._mark}([0-9a-f]{{6}})")
-
-    def put_on(self, turn: Turn) -> Turn:
-        """The turn as the template may see it.
-
-        Markup in an assistant's turn is left as it is: the model wrote it, and templates look for it (`</think>`).
-        """
-        spellings = self._controls.special if turn.role == ASSISTANT else self._controls.all
-        positions = spellings.starts(turn.content) | spellings.ragged_ends(turn.content)
-        if not positions:
-            return turn
-        characters = (self._coded(c) if n in positions else c for n, c in enumerate(turn.content))
-        return Turn(turn.role, "".join(characters))
-
-    def _coded(self, character: str) -> str:
-        return f"{self._mark}{ord(character):06x}"
-
-    def take_off(self, text: str) -> str:
-        """`text` with the real characters back in place."""
-        return self._code.sub(lambda match: chr(int(match[1], 16)), text)
-
-
-def _is_control(token: dict[str, Any]) -> bool:
-    """Special, or wrapped like markup; other added tokens (runs of spaces, say) are ordinary text."""
-    content: str = token["content"]
-    return bool(token["special"]) or (content[:1] + content[-1:]) in {"<>", "[]"}
-
-
-def _matching(token: dict[str, Any]) -> str:
-    """A pattern for the token with the white space that it swallows."""
-    before, after = (r"\s*" if token[side] else "" for side in ("lstrip", "rstrip"))
-    return f"{before}({re.escape(token['content'])}){after}"
-
-
-def _guarded(description: dict[str, Any], controls: _Controls) -> tokenizers.Tokenizer:
+def _guarded(description: dict[str, Any], controls: Controls) -> tokenizers.Tokenizer:
     """The same tokenizer, which takes no control token out of a text."""
     added = [token | {"special": token["content"] in controls.all} for token in description["added_tokens"]]
     guarded = tokenizers.Tokenizer.from_str(json.dumps(description | {"added_tokens": added}))

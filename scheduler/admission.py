@@ -66,6 +66,12 @@ class Waiting:
         return max(0, self.kept(model, slug) - self.of_tier(slug))
 
 
+def longest_answer(model: Model, limits: Limits, wanted_tokens: int | None) -> int:
+    """The longest answer to a prompt that leaves room for it: what a long chat's prompt is to leave."""
+    most = min(limits.max_output_tokens, model.max_output_tokens)
+    return min(most, wanted_tokens) if wanted_tokens else most
+
+
 def output_cap(model: Model, limits: Limits, input_tokens: int, wanted_tokens: int | None) -> int:
     """The longest answer that a prompt which fits the model's window can have: what conflicting limits all allow.
 

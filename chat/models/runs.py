@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Self
@@ -83,7 +83,7 @@ class Outcome:
     """How a run ended: its counts, and the reason.
 
     The first token's time is given as its age: ages need no clock that agrees with the database's. What an earlier
-    attempt's renewal stored of it stays.
+    attempt's renewal stored of it stays. `token_ids` are those its text came in, where they are known.
     """
 
     status: Status
@@ -95,6 +95,7 @@ class Outcome:
     error_code: str = ""
     error_detail: str = ""
     first_token_age: timedelta | None = None
+    token_ids: Sequence[int] = ()
 
     def columns(self) -> dict[str, Any]:
         """The row's columns that the outcome sets."""
@@ -151,8 +152,8 @@ class RunQuerySet(models.QuerySet["Run"]):
     """
 
     def visible_to(self, user: User) -> Self:
-        """Runs of the user's own chats."""
-        return self.filter(chat__owner=user)
+        """Replies in the user's own chats: what runs beside them is no matter of theirs."""
+        return self.filter(chat__owner=user, kind=Run.Kind.REPLY)
 
     def by_message(self, messages: Iterable[Message]) -> dict[UUID, Run]:
         """By message id: the run that made it, or the latest that answers it."""
@@ -306,7 +307,11 @@ class Run(models.Model):
         default=0, db_default=0, help_text="Messages that neither its prompt nor the summary in it has: no room."
     )
     warm_worker = models.CharField(
-        max_length=128, blank=True, default="", db_default="", help_text="Whose prefix cache had its prompt's beginning."
+        max_length=128,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="Whose prefix cache had its prompt's beginning.",
     )
     warm_tokens = models.PositiveIntegerField(default=0, db_default=0, help_text="As many of them, by the rows.")
     route = models.JSONField(

@@ -124,7 +124,7 @@ def test_cancelling_a_run_whose_worker_is_gone(as_alice: Client, ear: Ear, new_r
 
 async def told_by(worker: Worker, run: Run, ear: Ear, count: int) -> list[tuple[str, dict[str, Any]]]:
     await worker.attempts.run(run.pk)
-    await worker.attempts._announcer.finish()
+    await worker.attempts._announcements.finish()
     return ear.heard(count)
 
 

@@ -297,10 +297,10 @@ async def test_one_attempt_costs_the_same_statements_however_many_tokens_it_has(
     script = Script(text="a " * tokens, tokens_per_s=2000)
     async with working(script) as worker:
         await worker.attempts.run(runs[0].pk)
-        await worker.attempts._announcer.finish()
+        await worker.attempts._announcements.finish()
         with metered(monkeypatch) as costs:
             await worker.attempts.run(runs[1].pk)
-            await worker.attempts._announcer.finish()
+            await worker.attempts._announcements.finish()
 
     # The claim, the prompt, the end; the room is empty, so that releasing costs none.
     course = ["UPDATE", "SELECT", "SELECT", "BEGIN", "UPDATE", "UPDATE", "UPDATE", "INSERT", "INSERT", "COMMIT"]

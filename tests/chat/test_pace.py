@@ -88,7 +88,7 @@ async def test_a_token_asks_nothing_of_redis_but_its_append(runs: list[Run], mon
         async with working(replace(TEN_TOKENS, text="a" * tokens)) as worker:
             with metered(monkeypatch) as costs:
                 await worker.attempts.run(run.pk)
-                await worker.attempts._announcer.finish()
+                await worker.attempts._announcements.finish()
         found.append([name for name in costs.commands if name not in APPENDING | CONNECTING])
 
     few, many = found

@@ -1,0 +1,157 @@
+"""Runs that nobody waits for: what is due behind a reply, and how a worker brings it to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from contextlib import aclosing
+from typing import Protocol, cast
+
+from django.db import IntegrityError, transaction
+
+from chat import folding, outcomes, queueing, titles
+from chat.attempt import Attempt, AttemptLost, Cancelled
+from chat.context import Prompt
+from chat.draft import Counts
+from chat.finishing import mirror
+from chat.models import Outcome, Run, Status
+from chat.rows import Rows
+from chat.sampling import sampling_of
+from inference.engine import Engine, FinishReason, Generation, GenerationFailed, PromptRejected, Sampling
+from inference.host import HandedBack
+from inference.tokens import TokensError
+
+logger = logging.getLogger(__name__)
+
+# Generating, the engine's own waiting included. A run that takes longer has failed; the next reply is followed by one.
+LONGEST_S = 120.0
+TIMEOUT, EMPTY = "background_timeout", "background_empty"
+
+
+class Chore(Protocol):
+    """What a kind of background run is for. All but `told` in a thread that may use rows."""
+
+    def due(self, reply: Run) -> Run | None:
+        """The run, not stored, that is to follow a reply which has just ended. Raises `TokensError`."""
+
+    def prompt(self, run: Run) -> Prompt:
+        """What it asks of the model: the same ids each time. Raises `TokensError`, `Message.DoesNotExist`."""
+
+    def prefix(self, run: Run, text: str) -> Sequence[int]:
+        """What is to be computed before the outcome is used; nothing, mostly."""
+
+    def accept(self, run: Run, text: str, warm_tokens: int) -> bool:
+        """Store what it came to, in the transaction that ends it; False where the text is of no use."""
+
+    def told(self, run: Run) -> None:
+        """Say so, behind the commit."""
+
+
+CHORES: Mapping[str, Chore] = {
+    Run.Kind.TITLE: cast(Chore, titles),
+    Run.Kind.SUMMARY: cast(Chore, folding),
+}
+
+
+def follow_up(reply: Run) -> None:
+    """Store and queue what is due behind a reply that has ended. They reserve nothing, and are charged to nobody."""
+    if not reply.answer_id:
+        return
+    for chore in CHORES.values():
+        if (run := chore.due(reply)) and _stored(run):
+            queueing.admit(run)
+
+
+def _stored(run: Run) -> bool:
+    """False where there is one already, or the chat is gone."""
+    try:
+        with transaction.atomic():
+            run.save(force_insert=True)
+    except IntegrityError:
+        return False
+    return True
+
+
+def finish(run: Run, attempt: int, outcome: Outcome, text: str, warm_tokens: int) -> bool:
+    """End a background run with what it came to, all or nothing; False when it is no longer ours."""
+    chore, is_done = CHORES[run.kind], outcome.status is Status.DONE
+    with transaction.atomic():
+        if not run.finish(attempt, outcome, None):
+            return False
+        is_used = is_done and chore.accept(run, text, warm_tokens)
+        if is_done and not is_used:
+            transaction.set_rollback(True)
+    if is_done and not is_used:
+        outcome = outcomes.failed(run, Counts(outcome.output_tokens, outcome.cached_tokens), EMPTY)
+        if not run.finish(attempt, outcome, None):
+            return False
+    mirror(run, outcome, None)
+    if is_used:
+        chore.told(run)
+    return True
+
+
+class BackgroundCourse:
+    """How one attempt of a background run goes: no stream, no checkpoints; the next attempt begins anew."""
+
+    def __init__(self, engine: Engine, rows: Rows) -> None:
+        self._engine = engine
+        self._rows = rows
+
+    async def produce(self, attempt: Attempt) -> None:
+        """Bring it to its end. Raises `AttemptLost`, `HandedBack`, `EngineDead`, `DatabaseAway`."""
+        outcome, warm_tokens = await self._outcome(attempt)
+        text = attempt.draft.text
+        if not await self._rows.insist(finish, attempt.run, attempt.claim.attempt, outcome, text, warm_tokens):
+            raise AttemptLost(attempt.request_id)
+
+    async def _outcome(self, attempt: Attempt) -> tuple[Outcome, int]:
+        run, draft = attempt.run, attempt.draft
+        try:
+            async with asyncio.timeout(LONGEST_S):
+                warm_tokens = await self._write(attempt)
+        except TimeoutError:
+            return outcomes.failed(run, draft.counts, TIMEOUT), 0
+        except Cancelled:
+            return outcomes.cancelled(run, draft.counts), 0
+        except (GenerationFailed, PromptRejected, TokensError) as error:
+            return outcomes.failed(run, draft.counts, error.code), 0
+        return outcomes.done(run, draft), warm_tokens
+
+    async def _write(self, attempt: Attempt) -> int:
+        """Generate, then compute what the outcome's users begin with; returns how many tokens of it."""
+        run, chore = attempt.run, CHORES[attempt.run.kind]
+        attempt.check()
+        prompt = await self._rows.insist(chore.prompt, run)
+        generation = Generation(attempt.request_id, prompt.ids, run.max_output_tokens, sampling_of(run.model))
+        async with attempt.visit.inside(generation.most_tokens):
+            await self._generate(attempt, generation)
+            return await self._warm(attempt, generation.most_tokens)
+
+    async def _generate(self, attempt: Attempt, generation: Generation) -> None:
+        draft = attempt.draft
+        async with aclosing(self._engine.generate(generation)) as steps:
+            attempt.check()
+            async for step in steps:
+                if step.finish_reason in {None, FinishReason.ABORT}:
+                    attempt.check()
+                draft.add(step)
+        if draft.finish_reason is FinishReason.ABORT:
+            raise HandedBack(attempt.request_id)
+        draft.close()
+
+    async def _warm(self, attempt: Attempt, most_tokens: int) -> int:
+        """With its own room in the cache only; without, the first turn of the epoch computes it."""
+        ids = await self._rows.act(CHORES[attempt.run.kind].prefix, attempt.run, attempt.draft.text)
+        if not ids or len(ids) >= most_tokens:
+            return 0
+        warming = Generation(f"{attempt.request_id}:warm", ids, 1, Sampling())
+        try:
+            async with aclosing(self._engine.generate(warming)) as steps:
+                async for _ in steps:
+                    attempt.check()
+        except (GenerationFailed, PromptRejected) as error:
+            logger.warning("background.not_warmed run=%s error=%s", attempt.run.pk, error.code)
+            return 0
+        return len(ids)

@@ -1,0 +1,152 @@
+"""Folding: the oldest turns of a long chat become the next epoch of its summary, in the background, between turns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from chat import context
+from chat.context import Layout, Prompt
+from chat.models import Message, Role, Run, Summary
+from chat.past import Epoch, Line, Past, lines, starts
+from inference.tokens import Tokenizer
+from scheduler.models import Model
+
+# Of the window without the answer: a prompt beyond so much is folded, and so much stays word for word. Between the two
+# lie the turns from one epoch to the next, each of which changes the prefix.
+FOLD_FROM_PERCENT = 60
+VERBATIM_PERCENT = 25
+# Of the window, for the summary itself.
+SUMMARY_PERCENT = 8
+MOST_SUMMARY_TOKENS = 768
+# Behind the turns that are folded: all before it is in the prefix cache.
+ASK = (
+    "Sum up the conversation so far, so that you can go on with it when you no longer see it: who is who, names, "
+    "numbers, dates, what was decided, what is open, what was asked for and how. Keep what its summary at the "
+    "beginning says, if there is one. Be brief and exact. Write the summary and nothing else."
+)
+GAP = "\n[…]\n"
+
+
+def due(reply: Run) -> Run | None:
+    """The run that folds, not stored, behind a reply; None where that is not long enough, or nothing can be folded."""
+    room = reply.model.context_window - reply.max_output_tokens
+    if not reply.left_out and reply.input_tokens + reply.output_tokens <= room * FOLD_FROM_PERCENT // 100:
+        return None
+    past = _past(reply)
+    upto = _last_folded(past, reply.model, room * VERBATIM_PERCENT // 100)
+    message = Message.objects.standing().filter(chat=reply.chat_id, position=upto).first()
+    if message is None or upto <= past.epoch.upto:
+        return None
+    run = Run(
+        chat=reply.chat,
+        prompt=message,
+        kind=Run.Kind.SUMMARY,
+        model=reply.model,
+        tier_id=reply.tier_id,
+        epoch=past.epoch.number,
+        first_position=past.epoch.upto + 1,
+        max_output_tokens=_summary_tokens(reply.model),
+        warm_worker=reply.worker,
+        warm_tokens=reply.input_tokens + reply.output_tokens,
+    )
+    run.input_tokens = len(prompt(run).ids)
+    return run
+
+
+def prompt(run: Run) -> Prompt:
+    """The summary so far, the turns that are folded, and what is asked of the model."""
+    past = _past(run)
+    folded = [line for line in past.lines if line.position <= run.prompt.position]
+    return _fitting(replace(past, lines=folded), run.model)
+
+
+def prefix(run: Run, text: str) -> Sequence[int]:
+    """What the prompts of the new epoch begin with: the summary and the turns behind it."""
+    said = lines(run.chat_id, run.prompt.position + 1)
+    while said and said[-1].role == Role.USER:
+        said.pop()  # a turn under way
+    past = Past(run.chat_id, said, Epoch(run.epoch + 1, run.prompt.position, text.strip()))
+    tokenizer, layout = Tokenizer.load(run.model.source), Layout(run.epoch + 1, run.prompt.position + 1)
+    return tokenizer.encode_chat(context.turns(past, run.model, layout), add_generation_prompt=False)
+
+
+def accept(run: Run, text: str, warm_tokens: int) -> bool:
+    """Store the new epoch: the next question's prompt begins with it. False for a text that says nothing."""
+    summary = text.strip()
+    if summary:
+        Summary.objects.create(
+            chat_id=run.chat_id,
+            epoch=run.epoch + 1,
+            upto=run.prompt.position,
+            text=summary,
+            run=run,
+            warm_tokens=warm_tokens,
+        )
+    return bool(summary)
+
+
+def told(_run: Run) -> None:
+    """Nobody sees it."""
+
+
+def _past(run: Run) -> Past:
+    """All behind the latest epoch, what prompts had no room for included."""
+    past = Past.of(run.chat_id, run.model_id)
+    return replace(past, lines=lines(run.chat_id, past.epoch.upto + 1))
+
+
+def _last_folded(past: Past, model: Model, verbatim_tokens: int) -> int:
+    """The position up to which to fold: what is behind it has so many tokens at most, but for the last question."""
+    tokenizer, questions = Tokenizer.load(model.source), starts(past.lines)
+    kept, first_kept = 0, questions[-1] if questions else 1
+    for line in reversed(past.lines):
+        kept += len(line.token_ids) if line.token_ids else tokenizer.count(line.content)
+        if kept > verbatim_tokens:
+            break
+        if line.role == Role.USER:
+            first_kept = line.position
+    return _most_that_fits(past, model, [start - 1 for start in questions if past.epoch.upto + 1 < start <= first_kept])
+
+
+def _most_that_fits(past: Past, model: Model, ends: Sequence[int]) -> int:
+    """The last of the positions up to which all can be folded at once; the first where it must be shortened."""
+    for upto in reversed(ends[1:]):
+        asked = _asked(replace(past, lines=[line for line in past.lines if line.position <= upto]))
+        if len(_built(asked, model).ids) <= _most(model):
+            return upto
+    return ends[0] if ends else 0
+
+
+def _fitting(past: Past, model: Model) -> Prompt:
+    """As it is; where a single exchange is too long, its messages are cut in the middle."""
+    built = _built(_asked(past), model)
+    most_chars = max(len(line.content) for line in past.lines)
+    while len(built.ids) > _most(model) and most_chars > 1:
+        most_chars //= 2
+        built = _built(_asked(replace(past, lines=[_cut(line, most_chars) for line in past.lines])), model)
+    return built
+
+
+def _asked(past: Past) -> Past:
+    position = past.lines[-1].position if past.lines else past.epoch.upto
+    return replace(past, lines=[*past.lines, Line(position + 1, Role.USER, ASK)])
+
+
+def _built(past: Past, model: Model) -> Prompt:
+    return context.build(past, model, Layout(past.epoch.number, past.epoch.upto + 1))
+
+
+def _cut(line: Line, most_chars: int) -> Line:
+    if len(line.content) <= most_chars:
+        return line
+    half = most_chars // 2
+    return Line(line.position, line.role, f"{line.content[:half]}{GAP}{line.content[len(line.content) - half :]}")
+
+
+def _most(model: Model) -> int:
+    return model.context_window - _summary_tokens(model)
+
+
+def _summary_tokens(model: Model) -> int:
+    return max(1, min(MOST_SUMMARY_TOKENS, model.context_window * SUMMARY_PERCENT // 100))

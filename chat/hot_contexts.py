@@ -1,0 +1,99 @@
+"""Hot contexts: the ids of a chat so far, prompt and answer, so that its next turn tokenises what is new only.
+
+Kept in the streams' Redis for half an hour. One is used where the chat's rendering begins with what has its digest:
+another model, system prompt, summary or answer has another, and so has a template that changes turns when others
+follow. A miss costs a tokenising and changes nothing: rows have the ids of answers too.
+"""
+
+from __future__ import annotations
+
+import zlib
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, Self, cast
+from uuid import UUID
+
+from django.conf import settings
+from redis import Redis
+
+from inference.rendering import Answer, Rendering
+from inference.tokens import Tokenizer
+from scheduler.dispensable import shared
+
+KEPT_S = 30 * 60
+DIGEST_BYTES = 32
+COUNT_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class HotContext:
+    """What a rendering begins with, by its digest and number of control tokens, and the ids of that."""
+
+    digest: bytes
+    controls: int
+    ids: Sequence[int]
+
+    def packed(self) -> bytes:
+        """As Redis keeps it."""
+        return self.digest + self.controls.to_bytes(COUNT_BYTES) + zlib.compress(array("I", self.ids).tobytes(), 1)
+
+    @classmethod
+    def unpacked(cls, stored: bytes) -> Self:
+        """The reverse."""
+        head = DIGEST_BYTES + COUNT_BYTES
+        ids = array("I")
+        ids.frombytes(zlib.decompress(stored[head:]))
+        return cls(stored[:DIGEST_BYTES], int.from_bytes(stored[DIGEST_BYTES:head]), ids)
+
+
+class Encoded(Protocol):
+    """A rendering with its ids."""
+
+    @property
+    def ids(self) -> Sequence[int]:
+        """All of it."""
+
+    @property
+    def rendering(self) -> Rendering:
+        """What they come from."""
+
+
+def context_key(chat_id: UUID) -> str:
+    """Of a chat's hot context."""
+    return f"context:{chat_id}"
+
+
+def encoded(chat_id: UUID, tokenizer: Tokenizer, rendering: Rendering) -> Sequence[int]:
+    """The rendering's ids; of its beginning those that are kept. One round trip, none where Redis is away."""
+    kept = read(chat_id)
+    divided = rendering.cut(kept.controls) if kept else None
+    if kept and divided and divided[0].digest(tokenizer.fingerprint) == kept.digest:
+        return [*kept.ids, *tokenizer.encode(divided[1])]
+    return tokenizer.encode(rendering)
+
+
+def read(chat_id: UUID) -> HotContext | None:
+    """What is kept of a chat."""
+    server = shared(settings.STREAMS_URL)
+    client = Redis(connection_pool=server.pool)
+    stored = server.ask(lambda: cast(bytes | None, client.get(context_key(chat_id))), otherwise=None)
+    return HotContext.unpacked(stored) if stored else None
+
+
+def keep(chat_id: UUID, tokenizer: Tokenizer, prompt: Encoded, answer: Answer) -> None:
+    """Keep a prompt and its answer for the chat's next turn; nothing where that could not have the answer's ids."""
+    if not (tokenizer.is_byte_level and tokenizer.stands_for(answer.token_ids, answer.text)):
+        return
+    rendering, ids = prompt.rendering.answered(answer), [*prompt.ids, *answer.token_ids]
+    server = shared(settings.STREAMS_URL)
+    client = Redis(connection_pool=server.pool)
+    packed = HotContext(rendering.digest(tokenizer.fingerprint), rendering.controls, ids).packed()
+    server.ask(lambda: bool(client.set(context_key(chat_id), packed, ex=KEPT_S)), otherwise=False)
+
+
+def forget(chat_id: UUID) -> None:
+    """Drop what is kept of a deleted chat."""
+    server = shared(settings.STREAMS_URL)
+    client = Redis(connection_pool=server.pool)
+    server.ask(lambda: bool(client.unlink(context_key(chat_id))), otherwise=False)

@@ -1,0 +1,108 @@
+"""What has been said in a chat, as far as prompts need it: the latest summary, and the messages behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Self
+from uuid import UUID
+
+from django.db import connection
+
+from chat.models import Message, Role
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A message as prompts need it."""
+
+    position: int
+    role: str
+    content: str
+    token_ids: Sequence[int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """A summary as prompts need it; 0 is none. Its worker has `warm_tokens` of what prompts begin with in its cache."""
+
+    number: int = 0
+    upto: int = 0
+    text: str = ""
+    worker: str = ""
+    warm_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LastReply:
+    """The run before: what its prompt held, and the worker that has it and its answer in its prefix cache."""
+
+    model: str
+    epoch: int
+    first_position: int
+    worker: str
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """A chat up to and with a question: the latest epoch, the last reply, and the lines that are in neither."""
+
+    chat_id: UUID
+    lines: Sequence[Line]
+    epoch: Epoch = field(default_factory=Epoch)
+    last: LastReply | None = None
+
+    # One statement for a POST. By hand: through the ORM it would be three.
+    SQL: ClassVar = """
+        SELECT summary.epoch, summary.upto, summary.text, coalesce(maker.worker, ''), summary.warm_tokens,
+               last.model_id, last.epoch, last.first_position, last.worker, last.input_tokens + last.output_tokens
+          FROM (SELECT 1) one
+          LEFT JOIN LATERAL (SELECT * FROM chat_summary WHERE chat_id = %(chat)s ORDER BY epoch DESC LIMIT 1) summary
+                 ON true
+          LEFT JOIN chat_run maker ON maker.id = summary.run_id
+          LEFT JOIN LATERAL (SELECT * FROM chat_run WHERE chat_id = %(chat)s AND kind = 'reply'
+                              ORDER BY id DESC LIMIT 1) last
+                 ON true
+    """
+
+    @classmethod
+    def of(cls, chat_id: UUID, model: str, before: int | None = None) -> Self:
+        """All of it, or what stands before a position. Two queries: what came between them is in neither.
+
+        Lines begin behind the summary, and where the last prompt to the same model began: it was too long otherwise.
+        """
+        with connection.cursor() as cursor:
+            names: dict[str, Any] = {"chat": chat_id}
+            cursor.execute(cls.SQL, names)
+            row = cursor.fetchone()
+        assert row is not None
+        epoch = Epoch() if row[0] is None else Epoch(*row[:5])
+        last = None if row[5] is None else LastReply(*row[5:])
+        start = epoch.upto + 1
+        if last and (last.model, last.epoch) == (model, epoch.number):
+            start = max(start, last.first_position)
+        return cls(chat_id, lines(chat_id, start, before), epoch, last)
+
+    @property
+    def position(self) -> int:
+        """The question's."""
+        return self.lines[-1].position
+
+    def asked(self, content: str) -> Past:
+        """With a new question behind it."""
+        position = 1 + max(self.epoch.upto, self.lines[-1].position if self.lines else 0)
+        return replace(self, lines=[*self.lines, Line(position, Role.USER, content)])
+
+
+def lines(chat_id: UUID, start: int, before: int | None = None) -> list[Line]:
+    """Standing messages of a chat from one position on, before another."""
+    rows = Message.objects.standing().filter(chat=chat_id, position__gte=start)
+    if before is not None:
+        rows = rows.filter(position__lt=before)
+    return [Line(*row) for row in rows.order_by("position").values_list("position", "role", "content", "token_ids")]
+
+
+def starts(of: Iterable[Line]) -> list[int]:
+    """Where a prompt may begin: at questions."""
+    return [line.position for line in of if line.role == Role.USER]
