@@ -76,7 +76,7 @@ class Script:
     chars: int = 400  # *
     salt: int = 0  # engines with different ones make different answers up, as a model that samples does
     tokens_per_step: int = 1  # *
-    first_token_ms: float = 0.0  # * after its prompt
+    first_token_ms: float = 0.0  # * after its prompt, and after it started
     split_characters: bool = False  # * one token per byte
     cached_tokens: int = 0  # * more than 0: so many of the prompt's, if it has them, are said to be cached
     failure: Failure | None = None  # *
@@ -415,8 +415,8 @@ class ScriptedEngine:
             prefill_s += sequence.prefill_s
 
     def _begin(self, sequence: _Sequence, now: float) -> None:
-        found = min(sequence.script.cached_tokens, sequence.input_tokens)
-        cached = found or self._prefixes.cached_tokens(sequence.ids)
+        wished = min(sequence.script.cached_tokens, sequence.input_tokens)
+        cached = wished or self._prefixes.cached_tokens(sequence.ids)
         self._hold(sequence, sequence.tokens)  # from now, as in vLLM: whoever starts after it is computed after it
         rate = self._script.prefill_tokens_per_s
         sequence.begin(now, (sequence.tokens - cached) / rate if rate else 0.0)
