@@ -76,11 +76,15 @@ class Step:
 
     The end-of-sequence id that led to `STOP` is never among `token_ids`: it is no text, does not count as output, and
     a run that is continued after a crash must not be prompted with it.
+
+    `input_tokens` is the engine's own count of the prompt, on every step; 0 where it does not tell. `cached_tokens` of
+    them it had computed before.
     """
 
     token_ids: Sequence[int]
     finish_reason: FinishReason | None = None
     cached_tokens: int = 0
+    input_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import math
 import random
 import zlib
 from collections import Counter
@@ -24,6 +25,7 @@ from inference.engine import (
     PromptRejected,
     Step,
 )
+from inference.scripted_prefix_cache import Chain, PrefixCache
 from inference.tokens import Tokenizer
 
 logger = logging.getLogger(__name__)
@@ -68,13 +70,15 @@ class Script:
     context_window: int = 8192
     kv_blocks: int = 1_000_000  # fewer than its sequences need, and it preempts
     block_tokens: int = 16
+    prefix_caching: bool = False  # blocks that were computed are found again, as far as `kv_blocks` leave them room
+    prefill_tokens_per_s: float = 0.0  # of all prompts, one after the other, cached tokens aside; 0: they take no time
     text: str | None = None  # * None: `chars` characters in many scripts, by the prompt's ids and the seed
     chars: int = 400  # *
     salt: int = 0  # engines with different ones make different answers up, as a model that samples does
     tokens_per_step: int = 1  # *
-    first_token_ms: float = 0.0  # *
+    first_token_ms: float = 0.0  # * after its prompt, and after it started
     split_characters: bool = False  # * one token per byte
-    cached_tokens: int = 0  # * how many of the prompt's tokens, if it has so many, are said to come from the cache
+    cached_tokens: int = 0  # * more than 0: so many of the prompt's, if it has them, are said to be cached
     failure: Failure | None = None  # *
     # * How many tokens of the answer come before the failure. An attempt that continues from there or later is spared.
     fail_after_tokens: int = 0
@@ -108,6 +112,8 @@ _PARSERS: Final[dict[str, Any]] = {
     "context_window": int,
     "kv_blocks": int,
     "block_tokens": int,
+    "prefix_caching": _flag,
+    "prefill_tokens_per_s": float,
     "text": str,
     "chars": int,
     "salt": int,
@@ -118,7 +124,10 @@ _PARSERS: Final[dict[str, Any]] = {
     "failure": Failure,
     "fail_after_tokens": int,
 }
-_OF_ENGINE: Final = {"slots", "tokens_per_s", "context_window", "kv_blocks", "block_tokens", "salt"}
+_OF_ENGINE: Final = {
+    *("slots", "tokens_per_s", "context_window", "kv_blocks", "block_tokens", "salt"),
+    *("prefix_caching", "prefill_tokens_per_s"),
+}
 _PER_PROMPT: Final = set(_PARSERS) - _OF_ENGINE
 assert set(_PARSERS) == {entry.name for entry in fields(Script)}
 
@@ -132,8 +141,13 @@ class _Sequence:
     answer: Sequence[int]
     begun_at: int  # tokens of the answer that an earlier attempt has emitted
     cap: int
-    ready_at: float  # loop time of the first token
+    ids: list[int]  # the prompt, and the answer so far
+    prefill_s: float = 0.0  # what is left to do of its prompt
+    ready_at: float = 0.0  # loop time of the first token, once its prompt is done
+    cached_tokens: int = 0
+    is_counted: bool = False
     emitted: int = 0
+    blocks: Chain = field(default_factory=list)
     steps: asyncio.Queue[Step | EngineError] = field(default_factory=asyncio.Queue)
 
     def next_step(self) -> Step:
@@ -142,23 +156,43 @@ class _Sequence:
         until_failure = self._tokens_until_failure(position)
         count = min(self.script.tokens_per_step, self.cap - self.emitted, until_failure)
         ids = tuple(self.answer[position : position + count])
-        cached = 0 if self.emitted else min(self.script.cached_tokens, len(self.generation.prompt_ids))
+        cached = 0 if self.emitted else self.cached_tokens
         self.emitted += len(ids)
-        return Step(token_ids=ids, finish_reason=self._finish_reason(ids), cached_tokens=cached)
+        self.ids += ids
+        return Step(ids, self._finish_reason(ids), cached, self.input_tokens)
+
+    @property
+    def input_tokens(self) -> int:
+        """Those of its prompt."""
+        return len(self.generation.prompt_ids)
 
     @property
     def tokens(self) -> int:
         """What it keeps in the cache: its prompt, and the answer so far."""
-        return len(self.generation.prompt_ids) + self.emitted
+        return len(self.ids)
 
     @property
     def tokens_after_step(self) -> int:
         """What it may keep there after its next step."""
         return self.tokens + min(self.script.tokens_per_step, self.cap - self.emitted)
 
-    def begin_wait(self, now: float) -> None:
-        """The wait for its next token is that for a first one."""
+    def begin(self, now: float, prefill_s: float) -> None:
+        """It runs from now on, and its next token takes as long as a first one."""
+        self.prefill_s = prefill_s
         self.ready_at = now + self.script.first_token_ms / 1000
+
+    def prefill(self, now: float, spare_s: float) -> float:
+        """Go on with its prompt for the `spare_s` before now; returns what is left of them to those after it."""
+        if not self.prefill_s:
+            return spare_s
+        done_s = min(self.prefill_s, spare_s)
+        self.prefill_s -= done_s
+        self.ready_at = now - (spare_s - done_s) + self.script.first_token_ms / 1000
+        return spare_s - done_s
+
+    def is_ready(self, now: float) -> bool:
+        """Whether it can have its next token."""
+        return not self.prefill_s and self.ready_at <= now
 
     def _finish_reason(self, ids: Sequence[int]) -> FinishReason | None:
         if not ids:
@@ -184,6 +218,11 @@ class ScriptedEngine:
     A sequence starts when the KV cache has blocks for its prompt. When those that run have outgrown the cache, the last
     to come is preempted: it waits, ahead of the others, and then for its next token as long as for a first one.
 
+    Prompts take their time one after the other, while those before them decode. As vLLM with its token budget, a step
+    starts nobody while it has more than a step's work left on prompts: the next may find in the prefix cache what they
+    leave there. What the cache has is looked up when a sequence starts. Blocks that running sequences share count for
+    each of them.
+
     No model is loaded. The same prompt gives the same answer, and a prompt that ends with the first ids of its answer
     gives the rest. One task steps for all sequences, at fixed times: thousands are cheap, and rates do not drift.
     """
@@ -192,12 +231,14 @@ class ScriptedEngine:
         self._script = script
         self._tokenizer = tokenizer
         self._kv_cache = KvCache(script.kv_blocks, script.block_tokens)
+        self._prefixes = PrefixCache(script.block_tokens)
         self._waiting: dict[str, _Sequence] = {}
         self._running: dict[str, _Sequence] = {}
         self._peak_running = 0
         self._preemptions = 0
         self._tokens = Counter[str]()
         self._steps = 0
+        self._stepped_at = 0.0
         self._work = asyncio.Event()
         self._stepping: asyncio.Task[None] | None = None
         self._silent = False
@@ -246,7 +287,7 @@ class ScriptedEngine:
         """End a request at once."""
         sequence = self._waiting.get(request_id) or self._running.get(request_id)
         if sequence is not None:
-            self._end(sequence, Step((), FinishReason.ABORT))
+            self._end(sequence, Step((), FinishReason.ABORT, input_tokens=sequence.input_tokens))
 
     def check_health(self) -> None:
         """Raise `EngineDead` unless the engine is stepping."""
@@ -265,7 +306,7 @@ class ScriptedEngine:
             preemptions=self._preemptions,
             input_tokens=self._tokens["input"],
             output_tokens=self._tokens["output"],
-            prefix_queries=self._tokens["input"],
+            prefix_queries=self._tokens["looked up"],
             prefix_hits=self._tokens["cached"],
         )
 
@@ -298,7 +339,7 @@ class ScriptedEngine:
             answer=answer,
             begun_at=len(begun) if continues else 0,
             cap=min(generation.max_output_tokens, self._script.context_window - len(generation.prompt_ids)),
-            ready_at=asyncio.get_running_loop().time() + script.first_token_ms / 1000,
+            ids=list(generation.prompt_ids),
         )
 
     def _refuse_bad(self, generation: Generation) -> None:
@@ -336,30 +377,61 @@ class ScriptedEngine:
         if self._silent:
             return
         self._steps += 1
-        self._preempt(now)
-        self._admit()
+        self._prefill(now)
+        self._preempt()
+        self._admit(now)
+        if self._script.prefix_caching:
+            self._prefixes.evict(max(0, self._script.kv_blocks - self._blocks_needed()))
         self._peak_running = max(self._peak_running, len(self._running))
         for sequence in list(self._running.values()):
-            if sequence.ready_at <= now:
+            if sequence.is_ready(now):
                 self._advance(sequence)
 
-    def _preempt(self, now: float) -> None:
+    def _prefill(self, now: float) -> None:
+        """Go on with the prompts of those that run, in the order in which they started."""
+        spare_s, self._stepped_at = now - self._stepped_at, now
+        for sequence in self._running.values():
+            spare_s = sequence.prefill(now, spare_s)
+
+    def _preempt(self) -> None:
         """Send the last comers back until the others have blocks for this step."""
         while len(self._running) > 1 and self._blocks_needed() > self._script.kv_blocks:
             request_id, sequence = self._running.popitem()
-            sequence.begin_wait(now)
+            self._let_go(sequence)
             self._waiting = {request_id: sequence, **self._waiting}
             self._preemptions += 1
 
-    def _admit(self) -> None:
-        """Start those who wait, in their order, as far as there are slots, and blocks for this step."""
+    def _admit(self, now: float) -> None:
+        """Start those who wait, in their order, while there are slots, blocks for this step and time for prompts."""
         free_slots = self._script.slots - len(self._running)
         free_blocks = self._script.kv_blocks - self._blocks_needed() if self._waiting and free_slots else 0
+        prefill_s = sum(sequence.prefill_s for sequence in self._running.values())
         for request_id, sequence in list(self._waiting.items())[:free_slots]:
             free_blocks -= self._kv_cache.blocks_for(sequence.tokens_after_step)
-            if free_blocks < 0:
+            if free_blocks < 0 or prefill_s >= 1 / self._script.tokens_per_s:
                 return
             self._running[request_id] = self._waiting.pop(request_id)
+            self._begin(sequence, now)
+            prefill_s += sequence.prefill_s
+
+    def _begin(self, sequence: _Sequence, now: float) -> None:
+        wished = min(sequence.script.cached_tokens, sequence.input_tokens)
+        cached = wished or self._prefixes.cached_tokens(sequence.ids)
+        self._hold(sequence, sequence.tokens)  # from now, as in vLLM: whoever starts after it is computed after it
+        rate = self._script.prefill_tokens_per_s
+        sequence.begin(now, (sequence.tokens - cached) / rate if rate else 0.0)
+        if not sequence.is_counted:
+            sequence.is_counted, sequence.cached_tokens = True, cached
+            self._tokens.update({"looked up": sequence.input_tokens, "cached": cached})
+
+    def _hold(self, sequence: _Sequence, computed_tokens: int) -> None:
+        if self._script.prefix_caching:
+            self._prefixes.hold(sequence.blocks, sequence.ids, computed_tokens)
+
+    def _let_go(self, sequence: _Sequence) -> None:
+        """Leave the blocks that it has computed to others."""
+        left = math.ceil(sequence.prefill_s * self._script.prefill_tokens_per_s)
+        self._prefixes.release(sequence.blocks, sequence.tokens - left)
 
     def _blocks_held(self) -> int:
         return sum(self._kv_cache.blocks_for(sequence.tokens) for sequence in self._running.values())
@@ -377,6 +449,8 @@ class ScriptedEngine:
                 self._silent = True
             case _:
                 step = self._counted(sequence, sequence.next_step())
+                # The last id of a step is computed in the next one, if any; the end of an answer is an id that was so.
+                self._hold(sequence, sequence.tokens - bool(step.token_ids))
                 if step.finish_reason is None:
                     sequence.steps.put_nowait(step)
                 else:
@@ -384,8 +458,7 @@ class ScriptedEngine:
 
     def _counted(self, sequence: _Sequence, step: Step) -> Step:
         if sequence.emitted == len(step.token_ids):  # its first
-            self._tokens["input"] += len(sequence.generation.prompt_ids)
-            self._tokens["cached"] += step.cached_tokens
+            self._tokens["input"] += sequence.input_tokens
         self._tokens["output"] += len(step.token_ids)
         return step
 
@@ -401,6 +474,7 @@ class ScriptedEngine:
         sequence.steps.put_nowait(last)
 
     def _forget(self, sequence: _Sequence) -> None:
+        self._let_go(sequence)
         for sequences in (self._waiting, self._running):
             if sequences.get(sequence.generation.request_id) is sequence:
                 del sequences[sequence.generation.request_id]

@@ -242,7 +242,7 @@ def _step(output: RequestOutput) -> Step:
     reason = _finish_reason(completion.finish_reason)
     # We set no stop strings, so a stop is always due to the last id.
     ids = completion.token_ids[:-1] if reason is FinishReason.STOP else completion.token_ids
-    return Step(token_ids=tuple(ids), finish_reason=reason, cached_tokens=output.num_cached_tokens or 0)
+    return Step(tuple(ids), reason, output.num_cached_tokens or 0, len(output.prompt_token_ids or ()))
 
 
 def _finish_reason(said: str | None) -> FinishReason | None:

@@ -15,6 +15,9 @@ from inference.vllm_engine import VllmConfig, VllmEngine
 from tests.engine_under_test import BLOCKS, REAL, Subject, small, subject_of
 from tests.real_model import model_folder
 
+# Blocks as large as those of vLLM's CPU build.
+SCRIPT = Script(tokens_per_s=200, chars=4000, prefix_caching=True, block_tokens=128)
+
 
 def pytest_configure(config: pytest.Config) -> None:
     """Let vLLM leave its ZeroMQ context to the garbage collector, which may come as late as pytest's own end."""
@@ -35,7 +38,7 @@ async def subject(request: pytest.FixtureRequest) -> AsyncIterator[Subject]:
     if request.param == "vllm":
         engine = VllmEngine(VllmConfig(model_folder(), drain_s=1))
     else:
-        engine = ScriptedEngine(Script(tokens_per_s=200, chars=4000), Tokenizer.load(model_folder()))
+        engine = ScriptedEngine(SCRIPT, Tokenizer.load(model_folder()))
     yield subject_of(request.param, await started(engine))
     await engine.stop()
 

@@ -221,12 +221,82 @@ async def test_a_request_id_serves_one_request_at_a_time(subject: Subject) -> No
     assert await read(subject, subject.brief("same"))
 
 
-@only_real
+async def turn(subject: Subject, name: str, prompt: list[int], cap: int = 1) -> list[Step]:
+    """The steps of one answer, all of which count the prompt as it is."""
+    steps = await read(subject, Generation(name, prompt, cap, Sampling()))
+    assert {step.input_tokens for step in steps} == {len(prompt)}
+    return steps
+
+
+def chat_of(subject: Subject, opening: str, tokens: int) -> list[int]:
+    """A prompt of so many tokens with a beginning of its own."""
+    shortest = subject.tokenizer.encode_chat([Turn("user", opening)])
+    filled = opening + " and" * (tokens - len(shortest))
+    prompt = subject.tokenizer.encode_chat([Turn("user", filled)])
+    assert len(prompt) == tokens
+    return prompt
+
+
 async def test_a_repeated_prompt_comes_from_the_prefix_cache(subject: Subject) -> None:
-    prompt = subject.tokenizer.encode_chat([Turn("user", "Count to a hundred. " * 60)])
-    first, second = [await read(subject, Generation(f"cache:{n}", prompt, 1, Sampling())) for n in range(2)]
-    assert first[-1].cached_tokens < 128
-    assert second[-1].cached_tokens >= 128  # at least one block of the CPU backend
+    """All its full blocks but the one with its last token, which is to be computed."""
+    block = subject.engine.kv_cache.block_tokens
+    for tokens, cached in ((2 * block - 1, block), (2 * block, block), (2 * block + 1, 2 * block)):
+        prompt = chat_of(subject, f"Repeat {tokens}", tokens)
+        first, second = [await turn(subject, f"cache:{n}", prompt) for n in range(2)]
+        assert (first[0].cached_tokens, second[0].cached_tokens) == (0, cached)
+
+
+@pytest.mark.parametrize(("tokens_beyond", "cached_blocks"), [(-1, 1), (0, 1), (1, 2)])
+async def test_the_next_turn_finds_the_answer_too_but_for_its_last_token(
+    subject: Subject, tokens_beyond: int, cached_blocks: int
+) -> None:
+    """The last token of an answer that met its cap was never computed."""
+    block, cap = subject.engine.kv_cache.block_tokens, 20
+    said = chat_of(subject, f"Earlier {tokens_beyond}", 2 * block + tokens_beyond - cap - len(subject.long_prompt))
+    prompt = [*said, *subject.long_prompt]
+    answer = ids_of(await turn(subject, "turn:1", prompt, cap))
+    assert len(answer) == cap
+
+    steps = await turn(subject, "turn:2", [*prompt, *answer, *subject.long_prompt])
+
+    assert steps[0].cached_tokens == cached_blocks * block
+
+
+async def test_the_next_turn_finds_all_of_an_answer_that_came_to_its_end(subject: Subject) -> None:
+    """Its last token was computed: the end of the sequence came after it."""
+    block = subject.engine.kv_cache.block_tokens
+    said = await an_answer_that_fills_blocks(subject, 2)
+
+    steps = await turn(subject, "end:2", [*said, *subject.long_prompt])
+
+    assert (len(said), steps[0].cached_tokens) == (2 * block, 2 * block)
+
+
+async def an_answer_that_fills_blocks(subject: Subject, blocks: int) -> list[int]:
+    """A prompt with its whole answer, so many tokens in all; how long the real engine's answer is, only it can tell."""
+    tokens = blocks * subject.engine.kv_cache.block_tokens
+    answer: list[int] = []
+    for attempt in range(5):
+        said = chat_of(subject, f"End {attempt}", tokens - len(answer) - len(subject.brief_prompt))
+        prompt = [*said, *subject.brief_prompt]
+        steps = await turn(subject, f"end:{attempt}", prompt, 60)
+        answer = ids_of(steps)
+        assert steps[-1].finish_reason is FinishReason.STOP
+        if len(prompt) + len(answer) == tokens:
+            return [*prompt, *answer]
+    pytest.fail("no two answers were of one length")
+
+
+async def test_two_of_one_prompt_at_once_compute_it_once(subject: Subject) -> None:
+    block = subject.engine.kv_cache.block_tokens
+    prompt, before = chat_of(subject, "Twins", 2 * block), subject.engine.load()
+
+    twins = await asyncio.gather(*(turn(subject, f"twin:{n}", prompt, 5) for n in range(2)))
+
+    assert sorted(steps[0].cached_tokens for steps in twins) == [0, block]
+    load = subject.engine.load
+    await eventually(lambda: load().prefix_queries - before.prefix_queries == 4 * block)
+    assert load().prefix_hits - before.prefix_hits == block
 
 
 @only_real

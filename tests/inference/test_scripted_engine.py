@@ -87,7 +87,9 @@ async def test_a_prompt_can_bring_its_own_script_and_the_last_one_counts(start: 
     assert sum(len(step.token_ids) for step in steps) == len('a "quoted" ]] 👍 }'.encode())
 
 
-@pytest.mark.parametrize("wish", ["{", '{"slots": 5}', '{"colour": 1}', '{"failure": "rain"}', "[1]", "7"])
+@pytest.mark.parametrize(
+    "wish", ["{", '{"slots": 5}', '{"prefix_caching": true}', '{"colour": 1}', '{"failure": "rain"}', "[1]", "7"]
+)
 async def test_a_script_that_cannot_be_read_is_refused(start: Start, tokenizer: Tokenizer, wish: str) -> None:
     engine = await start(Script(tokens_per_s=FAST))
     with pytest.raises(PromptRejected):
@@ -216,10 +218,11 @@ async def test_cached_tokens_are_as_the_prompt_has_it_and_no_more_than_it_has(
 async def test_one_that_waits_can_be_aborted(start: Start, tokenizer: Tokenizer) -> None:
     engine = await start(Script(slots=1, tokens_per_s=100))
     first = asyncio.create_task(read(engine, asking(tokenizer, "?", "first")))
-    second = asyncio.create_task(read(engine, asking(tokenizer, "?", "second")))
+    waiting = asking(tokenizer, "?", "second")
+    second = asyncio.create_task(read(engine, waiting))
     await asyncio.sleep(0.05)
     await engine.abort("second")
-    assert await second == [Step((), FinishReason.ABORT)]
+    assert await second == [Step((), FinishReason.ABORT, input_tokens=len(waiting.prompt_ids))]
     assert not first.done()
     await engine.abort("first")
     await first
@@ -318,6 +321,8 @@ def test_a_worker_process_takes_its_script_from_the_environment() -> None:
         "SCRIPT_TOKENS_PER_S": "12.5",
         "SCRIPT_TEXT": "hello",
         "SCRIPT_SPLIT_CHARACTERS": "1",
+        "SCRIPT_PREFIX_CACHING": "1",
+        "SCRIPT_PREFILL_TOKENS_PER_S": "2.5",
         "SCRIPT_FAILURE": "engine_dead",
         "SCRIPT_FAIL_AFTER_TOKENS": "3",
         "SCRIPT_CHARS": "",
@@ -328,6 +333,8 @@ def test_a_worker_process_takes_its_script_from_the_environment() -> None:
         tokens_per_s=12.5,
         text="hello",
         split_characters=True,
+        prefix_caching=True,
+        prefill_tokens_per_s=2.5,
         failure=Failure.ENGINE_DEAD,
         fail_after_tokens=3,
     )

@@ -11,9 +11,10 @@ from inference.engine import FinishReason, GenerationFailed, KvCache, Step
 from inference.vllm_engine import _Gauge, _kv_cache, _step
 
 
-def output(finish_reason: str | None) -> Any:
+def output(finish_reason: str | None, prompt: list[int] | None = None, cached: int | None = None) -> Any:
     completion = SimpleNamespace(token_ids=[1, 2, 3], finish_reason=finish_reason)
-    return cast(Any, SimpleNamespace(outputs=[completion], num_cached_tokens=None))
+    told = {"outputs": [completion], "num_cached_tokens": cached, "prompt_token_ids": prompt}
+    return cast(Any, SimpleNamespace(**told))
 
 
 @pytest.mark.parametrize(
@@ -21,6 +22,17 @@ def output(finish_reason: str | None) -> Any:
 )
 def test_the_id_that_stopped_a_run_is_no_token_of_it(finish_reason: str | None, token_ids: tuple[int, ...]) -> None:
     assert _step(output(finish_reason)) == Step(token_ids, FinishReason(finish_reason) if finish_reason else None)
+
+
+@pytest.mark.parametrize("finish_reason", [None, "length", "stop", "abort"])
+def test_the_prompt_is_counted_as_vllm_has_it(finish_reason: str | None) -> None:
+    step = _step(output(finish_reason, prompt=[5] * 20, cached=16))
+    assert (step.input_tokens, step.cached_tokens) == (20, 16)
+
+
+def test_where_vllm_does_not_tell_the_prompt_nothing_is_counted() -> None:
+    step = _step(output(None))
+    assert (step.input_tokens, step.cached_tokens) == (0, 0)
 
 
 def test_an_error_inside_the_engine_is_not_the_prompts_fault() -> None:
