@@ -55,10 +55,11 @@ def dismiss(runs: Iterable[Run]) -> None:
 
 
 def _leave_queue(ended: Run) -> None:
-    queueing.withdraw(ended)
     if ended.kind != Run.Kind.REPLY:
+        queueing.withdraw(ended)
         return
     last_words.tell_end(ended, "")
+    queueing.withdraw(ended)
     accounting.settle(ended)
     announcements.ended(ended)
 

@@ -82,10 +82,12 @@ def build(past: Past, model: Model, layout: Layout) -> Prompt:
     """The prompt of that layout, ready for an answer. Raises `TokensError`."""
     tokenizer, spoken = Tokenizer.load(model.source), turns(past, model, layout)
     rendering = tokenizer.render(spoken)
-    if tokenizer.is_byte_level:
+    if not tokenizer.is_byte_level:
+        ids: Sequence[int] = tokenizer.encode_chat(spoken)
+    elif any(turn.role == Role.ASSISTANT for turn in spoken):
         ids = hot_contexts.encoded(past.chat_id, tokenizer, rendering)
     else:
-        ids = tokenizer.encode_chat(spoken)
+        ids = tokenizer.encode(rendering)
     return Prompt(ids, rendering, past.position, layout, *_warmth(past, model, layout, len(ids)))
 
 

@@ -210,7 +210,7 @@ class Attempts:
         attempt.check()
         prompt = attempt.prompt = await self._rows.insist(context.for_run, attempt.run)
         if len(prompt.ids) != attempt.run.input_tokens:
-            logger.error(
+            logger.warning(
                 "run.miscounted run=%s asked=%d built=%d", attempt.run.pk, attempt.run.input_tokens, len(prompt.ids)
             )
         attempt.check()  # what came meanwhile found nothing to abort

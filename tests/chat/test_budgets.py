@@ -21,7 +21,7 @@ from chat.models import Chat, Checkpoint, Message, Run, RunQuerySet, Status, Use
 from chat.recovery import Reaper
 from inference.scripted_engine import Script
 from inference.streams import Ended
-from inference.tokens import Turn
+from inference.tokens import Tokenizer, Turn
 from scheduler import prices
 from scheduler.admission import Waiting
 from scheduler.budgets import Reservation, TokenBuckets
@@ -72,7 +72,7 @@ def held(user: User) -> set[UUID]:
 
 def input_tokens(model: Model) -> int:
     """Of a first question, as `ask` asks it."""
-    return len(context.build(model, [Turn("user", "Hi")]))
+    return len(Tokenizer.load(model.source).encode_chat([Turn("user", "Hi")]))
 
 
 def limit(user: User, **numbers: int) -> None:

@@ -54,7 +54,7 @@ def test_one_post(alice: User, as_alice: Client, model: Model, monkeypatch: pyte
         "SELECT",  # the chat
         "SELECT",  # the model
         "SELECT",  # may this be asked at all?
-        "SELECT",  # the history
+        *("SELECT", "SELECT"),  # its summary and the run before; the history
         "BEGIN",
         "SELECT",  # the user's lock
         "SELECT",  # may this be asked, for sure?
@@ -151,7 +151,7 @@ def test_one_retry(as_alice: Client, chat: Chat, new_run: Callable[..., Run], mo
         "SELECT",  # the run, its chat and question
         "SELECT",  # the model
         "SELECT",  # may this be asked at all?
-        "SELECT",  # the history
+        *("SELECT", "SELECT"),  # its summary and the run before; the history
         "BEGIN",
         "SELECT",  # the user's lock
         "SELECT",  # may this be asked, for sure?
@@ -243,13 +243,14 @@ def test_deleting_a_chat(
         "SELECT",  # the messages
         *("SELECT", "SELECT", "SELECT"),  # the runs, by question, answer and chat
         "DELETE",  # their checkpoints
+        *("DELETE", "UPDATE", "UPDATE"),  # its summaries, those of its runs, and what goes on from it
         "DELETE",  # the runs
         "DELETE",  # the messages
         "DELETE",  # the chat
         "COMMIT",
     ]
-    # The credential's counter; its pages; its streams.
-    assert costs.commands == ["EVALSHA", "PUBLISH", "UNLINK", *LEFT]
+    # The credential's counter; its pages; its streams; its hot context.
+    assert costs.commands == ["EVALSHA", "PUBLISH", "UNLINK", "UNLINK", *LEFT]
 
 
 @pytest.fixture
@@ -296,15 +297,19 @@ async def test_one_attempt_costs_the_same_statements_however_many_tokens_it_has(
 ) -> None:
     script = Script(text="a " * tokens, tokens_per_s=2000)
     async with working(script) as worker:
+        await worker.ask_rows(lambda: Chat.objects.update(title="Named"))  # nothing is due behind the answer
         await worker.attempts.run(runs[0].pk)
         await worker.attempts._announcements.finish()
+        await worker.attempts._follow_ups.finish()
         with metered(monkeypatch) as costs:
             await worker.attempts.run(runs[1].pk)
             await worker.attempts._announcements.finish()
+            await worker.attempts._follow_ups.finish()
 
     # The claim, the prompt, the end; the room is empty, so that releasing costs none.
     course = ["UPDATE", "SELECT", "SELECT", "BEGIN", "UPDATE", "UPDATE", "UPDATE", "INSERT", "INSERT", "COMMIT"]
-    assert costs.verbs == [*course, "SELECT"]  # the chat, for the pages that show it
+    # The chat, for the pages that show it; whether it has a title.
+    assert costs.verbs == [*course, "SELECT", "SELECT"]
 
 
 async def test_one_token_of_many_runs_is_one_append_a_run_in_one_round_trip(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from redis import Redis
 from chat import cancelling, context, services
 from chat.finishing import finish_run
 from chat.models import TERMINAL, Chat, Message, Outcome, Role, Run, Status, User
-from inference.tokens import Turn
+from inference.tokens import Tokenizer, Turn
 from scheduler.models import Model, Tier
 from tests.acts import bring, code_of, in_queue
 from tests.chat.generating import A_MINUTE
@@ -139,8 +139,8 @@ def test_what_was_replaced_is_in_no_prompt(
 
     run = services.ask(alice, chat, services.Question("Really?", model))
 
-    assert context.for_run(run).ids == context.build(
-        model, [Turn("user", "Why?"), Turn("assistant", "New"), Turn("user", "Really?")]
+    assert context.for_run(run).ids == Tokenizer.load(model.source).encode_chat(
+        [Turn("user", "Why?"), Turn("assistant", "New"), Turn("user", "Really?")]
     )
     assert run.prompt.position == 3
 
@@ -166,8 +166,8 @@ def test_nor_one_whose_follower_has_no_answer(retry: Retry, new_run: NewRun) -> 
 def test_a_question_that_comes_while_the_prompt_is_made_is_the_latest(
     retry: Retry, new_run: NewRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def overtaken(question: Message, model: Model) -> context.Prompt:
-        prompt = for_stored(question, model)
+    def overtaken(question: Message, model: Model, answer_tokens: int) -> context.Prompt:
+        prompt = for_stored(question, model, answer_tokens)
         new_run(Status.DONE)
         return prompt
 
@@ -180,9 +180,9 @@ def test_a_question_that_comes_while_the_prompt_is_made_is_the_latest(
 def test_a_chat_that_is_deleted_while_the_prompt_is_made_is_not_found(
     retry: Retry, new_run: NewRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def deleted(question: Message, model: Model) -> context.Prompt:
+    def deleted(question: Message, model: Model, answer_tokens: int) -> context.Prompt:
         question.chat.delete()
-        return for_stored(question, model)
+        return for_stored(question, model, answer_tokens)
 
     run, for_stored = new_run(Status.DONE), context.for_stored
     monkeypatch.setattr(context, "for_stored", deleted)
@@ -260,7 +260,7 @@ def test_questions_without_an_answer_go_together_when_the_last_is_asked_again(
     retry(run)
 
     prompt = context.for_run(Run.objects.live().get())
-    assert prompt.ids == context.build(model, [Turn("user", "First\n\nSecond")])
+    assert prompt.ids == Tokenizer.load(model.source).encode_chat([Turn("user", "First\n\nSecond")])
 
 
 def test_somebody_elses_run_is_not_found(retry: Retry, new_run: NewRun, as_bob: Client) -> None:

@@ -74,7 +74,7 @@ def test_a_run_whose_lease_holds_cannot_be_claimed(new_run: NewRun) -> None:
 def test_a_run_cannot_be_done_without_an_answer(new_run: NewRun) -> None:
     run = new_run(Status.STREAMING)
 
-    with pytest.raises(IntegrityError, match="run_done_has_answer"), transaction.atomic():
+    with pytest.raises(IntegrityError, match="reply_done_has_answer"), transaction.atomic():
         run.finish(1, Outcome(Status.DONE), None)
 
 
