@@ -153,6 +153,6 @@ def _warmth(past: Past, model: Model, layout: Layout, tokens: int) -> tuple[str,
     last, epoch = past.last, past.epoch
     if last and (last.model, last.epoch, last.first_position) == (model.pk, layout.epoch, layout.first_position):
         return last.worker, min(last.tokens, tokens) if last.worker else 0
-    if epoch.worker and (epoch.number, epoch.upto + 1) == (layout.epoch, layout.first_position):
+    if (epoch.model, epoch.number, epoch.upto + 1) == (model.pk, layout.epoch, layout.first_position):
         return epoch.worker, min(epoch.warm_tokens, tokens)
     return "", 0

@@ -78,7 +78,10 @@ def read(chat_id: UUID) -> HotContext | None:
     server = shared(settings.STREAMS_URL)
     client = Redis(connection_pool=server.pool)
     stored = server.ask(lambda: cast(bytes | None, client.get(context_key(chat_id))), otherwise=None)
-    return HotContext.unpacked(stored) if stored else None
+    try:
+        return HotContext.unpacked(stored) if stored else None
+    except (zlib.error, ValueError):
+        return None  # of another release
 
 
 def keep(chat_id: UUID, tokenizer: Tokenizer, prompt: Encoded, answer: Answer) -> None:

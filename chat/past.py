@@ -24,11 +24,12 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """A summary as prompts need it; 0 is none. Its worker has `warm_tokens` of what prompts begin with in its cache."""
+    """A summary as prompts need it; 0 is none. A worker of a model has `warm_tokens` of what begins with it cached."""
 
     number: int = 0
     upto: int = 0
     text: str = ""
+    model: str = ""
     worker: str = ""
     warm_tokens: int = 0
 
@@ -55,7 +56,8 @@ class Past:
 
     # One statement for a POST. By hand: through the ORM it would be three.
     SQL: ClassVar = """
-        SELECT summary.epoch, summary.upto, summary.text, coalesce(maker.worker, ''), summary.warm_tokens,
+        SELECT summary.epoch, summary.upto, summary.text, coalesce(maker.model_id, ''),
+               coalesce(maker.worker, ''), summary.warm_tokens,
                last.model_id, last.epoch, last.first_position, last.worker, last.input_tokens + last.output_tokens
           FROM (SELECT 1) one
           LEFT JOIN LATERAL (SELECT * FROM chat_summary WHERE chat_id = %(chat)s ORDER BY epoch DESC LIMIT 1) summary
@@ -77,8 +79,8 @@ class Past:
             cursor.execute(cls.SQL, names)
             row = cursor.fetchone()
         assert row is not None
-        epoch = Epoch() if row[0] is None else Epoch(*row[:5])
-        last = None if row[5] is None else LastReply(*row[5:])
+        epoch = Epoch() if row[0] is None else Epoch(*row[:6])
+        last = None if row[6] is None else LastReply(*row[6:])
         start = epoch.upto + 1
         if last and (last.model, last.epoch) == (model, epoch.number):
             start = max(start, last.first_position)

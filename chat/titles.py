@@ -73,7 +73,7 @@ def cleaned(text: str) -> str:
     """The title in what a model wrote: its first line, without wrapping; empty where there is none."""
     first = next(filter(str.strip, text.splitlines()), "")
     fit = "".join(c for c in first if c in JOINERS or unicodedata.category(c) not in UNFIT)
-    title = LABEL.sub("", fit.strip(WRAPPING)).strip(WRAPPING).removesuffix(".")
+    title = LABEL.sub("", fit.strip(WRAPPING)).strip(WRAPPING).removesuffix(".").strip(WRAPPING)
     if len(title) <= Chat.LABEL_CHARS:
         return title
     return f"{title[: Chat.LABEL_CHARS - 1].rsplit(maxsplit=1)[0]}…"

@@ -44,7 +44,7 @@ class Worker:
 
     async def row(self, run: Run) -> Run:
         """The run as it is stored now."""
-        return await self.ask_rows(lambda: Run.objects.select_related("answer").get(pk=run.pk))
+        return await self.ask_rows(lambda: Run.objects.select_related("answer", "prompt").get(pk=run.pk))
 
     async def entries(self, run: Run) -> list[Entry]:
         """All that its stream holds."""
