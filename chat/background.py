@@ -15,11 +15,13 @@ from chat.attempt import Attempt, AttemptLost, Cancelled
 from chat.context import Prompt
 from chat.draft import Counts
 from chat.finishing import mirror
+from chat.judging import judge
 from chat.models import Outcome, Run, Status
 from chat.rows import Rows
 from chat.sampling import sampling_of
 from inference.engine import Engine, FinishReason, Generation, GenerationFailed, PromptRejected, Sampling
 from inference.host import HandedBack
+from inference.metering import Meter
 from inference.tokens import TokensError
 
 logger = logging.getLogger(__name__)
@@ -95,9 +97,10 @@ def finish(run: Run, attempt: int, outcome: Outcome, text: str, warm_tokens: int
 class BackgroundCourse:
     """How one attempt of a background run goes: no stream, no checkpoints; the next attempt begins anew."""
 
-    def __init__(self, engine: Engine, rows: Rows) -> None:
+    def __init__(self, engine: Engine, rows: Rows, meter: Meter) -> None:
         self._engine = engine
         self._rows = rows
+        self._meter = meter
 
     async def produce(self, attempt: Attempt) -> None:
         """Bring it to its end. Raises `AttemptLost`, `HandedBack`, `EngineDead`, `DatabaseAway`."""
@@ -136,6 +139,7 @@ class BackgroundCourse:
             async for step in steps:
                 if step.finish_reason in {None, FinishReason.ABORT}:
                     attempt.check()
+                judge(self._meter, attempt, generation, step)
                 draft.add(step)
         if draft.finish_reason is FinishReason.ABORT:
             raise HandedBack(attempt.request_id)

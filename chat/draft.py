@@ -43,6 +43,7 @@ class Draft:
         self._tokenizer = tokenizer
         self._first_token_at: float | None = None
         self._cached_tokens = 0
+        self.has_begun = False
         self.finish_reason: FinishReason | None = None
         self._begin()
 
@@ -67,6 +68,7 @@ class Draft:
 
     def add(self, step: Step) -> str:
         """Take a step in; returns the text that it made whole."""
+        self.has_begun = True
         if self._first_token_at is None and step.token_ids:
             self._first_token_at = time.monotonic()
         self.token_ids.extend(step.token_ids)

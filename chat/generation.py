@@ -21,6 +21,7 @@ from chat.background import BackgroundCourse
 from chat.burials import end_as_told
 from chat.draft import Draft
 from chat.finishing import finish_run
+from chat.judging import judge
 from chat.leases import Holding, Leases
 from chat.models import Claim, Message, Outcome, Run, RunTaken
 from chat.pace import Pace, in_hand
@@ -63,9 +64,9 @@ class Attempts:
         self._leases = leases
         self._releases = releases
         self._announcements, self._follow_ups = beside.announcements, beside.follow_ups
-        self._background = BackgroundCourse(workplace.engine, rows)
         self._gate = Gate(workplace.engine, workplace.on_room)
         self.meter = Meter()
+        self._background = BackgroundCourse(workplace.engine, rows, self.meter)
         self._summonses: set[Summons] = set()
         self._live: set[Attempt] = set()
         self._aborts: set[asyncio.Task[None]] = set()
@@ -209,10 +210,6 @@ class Attempts:
         draft = attempt.draft
         attempt.check()
         prompt = attempt.prompt = await self._rows.insist(context.for_run, attempt.run)
-        if len(prompt.ids) != attempt.run.input_tokens:
-            logger.warning(
-                "run.miscounted run=%s asked=%d built=%d", attempt.run.pk, attempt.run.input_tokens, len(prompt.ids)
-            )
         attempt.check()  # what came meanwhile found nothing to abort
         if generation := continued(attempt, prompt.ids):
             await self._generate_rest(attempt, stream, generation)
@@ -225,6 +222,7 @@ class Attempts:
         async with visit.inside(generation.most_tokens), aclosing(self._engine.generate(generation)) as steps:
             attempt.check()  # what came after its turn had come found nothing to abort
             async for step in steps:
+                judge(self.meter, attempt, generation, step)
                 if step.finish_reason in {None, FinishReason.ABORT}:
                     attempt.check()
                 pace.note(step)

@@ -35,7 +35,8 @@ class Tally:
     """The runs of one tier: `in_hand` now, all else since the start.
 
     Tokens are counted as the engine takes and gives them, by attempt; `cached_tokens` are among `input_tokens`, and
-    `charged_tokens` are what all these cost by the price of cached ones.
+    `charged_tokens` are what all these cost by the price of cached ones. `miscounted` are prompts of which the engine
+    counted other tokens than the host.
     """
 
     in_hand: int = 0
@@ -44,6 +45,7 @@ class Tally:
     cached_tokens: int = 0
     output_tokens: int = 0
     charged_tokens: int = 0
+    miscounted: int = 0
     ended: Counter[str] = field(default_factory=Counter)
     ttft: Histogram = field(default_factory=lambda: Histogram(BOUNDS_S["ttft"]))
     queue_wait: Histogram = field(default_factory=lambda: Histogram(BOUNDS_S["queue_wait"]))

@@ -118,6 +118,7 @@ class Reporter:
             cached_tokens=tally.cached_tokens,
             output_tokens=tally.output_tokens,
             charged_tokens=tally.charged_tokens,
+            miscounted=tally.miscounted,
             ended=dict(tally.ended),
             taken_per_s=self._window.rate(f"taken:{tier}", RECENT_S),
             charged_per_s=self._window.rate(f"charged:{tier}", RECENT_S),

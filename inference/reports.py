@@ -39,6 +39,7 @@ class TierReport:
     cached_tokens: int = 0
     output_tokens: int = 0
     charged_tokens: int = 0
+    miscounted: int = 0
     ended: Mapping[str, int] = field(default_factory=dict)
     taken_per_s: float = 0.0
     charged_per_s: float = 0.0

@@ -87,16 +87,18 @@ def _of_runs(serving: Sequence[Seen]) -> Iterator[Metric]:
     taken = CounterMetricFamily("palaver_runs_taken", "Runs that the worker took.", labels=BY_TIER)
     ended = CounterMetricFamily("palaver_runs_ended", "Runs that ended there.", labels=(*BY_TIER, "status"))
     tokens = CounterMetricFamily("palaver_tokens", "Cached ones are among the input's.", labels=(*BY_TIER, "kind"))
+    miscounted = CounterMetricFamily("palaver_miscounted_prompts", "The engine counts otherwise.", labels=BY_TIER)
     charged = CounterMetricFamily("palaver_charged_tokens", "By the price of cached ones.", labels=BY_TIER)
     for labels, part in _parts(serving):
         in_hand.add_metric(labels, part.in_hand)
         taken.add_metric(labels, part.taken)
         charged.add_metric(labels, part.charged_tokens)
+        miscounted.add_metric(labels, part.miscounted)
         for status, number in part.ended.items():
             ended.add_metric([*labels, status], number)
         for kind in ("input", "cached", "output"):
             tokens.add_metric([*labels, kind], getattr(part, f"{kind}_tokens"))
-    yield from (in_hand, taken, ended, tokens, charged)
+    yield from (in_hand, taken, ended, tokens, charged, miscounted)
     for name, (metric, text) in HISTOGRAMS.items():
         yield _histogram(HistogramMetricFamily(metric, text, labels=BY_TIER), name, serving)
 

@@ -34,7 +34,8 @@ SOON_S = 8
 def run(new_run: Callable[..., Run]) -> Run:
     run = new_run(text="What is up?")
     run.max_output_tokens = 6000
-    run.save(update_fields=["max_output_tokens"])
+    run.input_tokens = len(context.for_run(run).ids)
+    run.save(update_fields=["max_output_tokens", "input_tokens"])
     return run
 
 

@@ -16,6 +16,7 @@ from uuid import UUID, uuid4
 import pytest
 from django.db import connections, transaction
 
+from chat import context
 from chat import leases as of_leases
 from chat.draft import Piece
 from chat.finishing import finish_run
@@ -402,3 +403,19 @@ def test_a_lease_that_is_given_back_can_be_claimed_at_once(run: Run, *, is_blame
     assert claim(run).attempt == 2
     assert not give_back(held, is_blameless=is_blameless)
     assert Run.objects.get(pk=run.pk).hand_backs == is_blameless
+
+
+async def test_the_engines_count_of_the_input_is_the_judge_of_ours(
+    run: Run, new_run: Callable[..., Run], caplog: pytest.LogCaptureFixture
+) -> None:
+    async with working(FAST) as worker:
+        await worker.attempts.run(run.pk)  # the fixture's row says 3
+        exact = await worker.ask_rows(lambda: new_run(in_chat=Chat.objects.create(owner=run.chat.owner), text="Hi"))
+        count = len((await worker.ask_rows(lambda: context.for_run(exact))).ids)
+        await worker.ask_rows(lambda: Run.objects.filter(pk=exact.pk).update(input_tokens=count))
+        await worker.attempts.run(exact.pk)
+        tally = worker.attempts.meter.tallies[run.tier_id]
+
+    assert tally.miscounted == 1
+    [told] = [record.getMessage() for record in caplog.records if "run.miscounted" in record.getMessage()]
+    assert str(run.pk) in told

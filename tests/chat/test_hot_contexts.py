@@ -111,7 +111,8 @@ async def test_what_is_kept_is_used_for_the_same_beginning_only(chat: Chat, mode
         run = await conversation.turn("Hi")
         if what == "an answer":
             other = {"content": "Quite another.", "token_ids": None}
-            await conversation.do(lambda: Message.objects.filter(pk=run.answer_id).update(**other))
+            answers = Message.objects.filter(chat=chat, role=Role.ASSISTANT)
+            await conversation.do(lambda: answers.update(**other))
         else:
             model.system_prompt = "Be brief."
         found = conversation.text(await next_ids(conversation))
