@@ -306,7 +306,11 @@ class Run(models.Model):
         default=0, db_default=0, help_text="Messages that neither its prompt nor the summary in it has: no room."
     )
     warm_worker = models.CharField(
-        max_length=128, blank=True, default="", db_default="", help_text="Whose prefix cache had its prompt's beginning."
+        max_length=128,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="Whose prefix cache had its prompt's beginning.",
     )
     warm_tokens = models.PositiveIntegerField(default=0, db_default=0, help_text="As many of them, by the rows.")
     route = models.JSONField(
