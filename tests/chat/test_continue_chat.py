@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from html import unescape
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
-from django.db import connections
+from django.db import connection, connections
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 
 from chat import continuing
 from chat.continuing import CARRIED_PERCENT, CUT, MOST_MESSAGES
@@ -257,3 +260,112 @@ def test_the_new_chat_outlives_the_old_one(go_on: Any, as_alice: Client, chat: C
 
     assert as_alice.get(f"/api/chats/{answer.json()['id']}").json()["continues"] is None
     assert began_with(answer) == "User: Hi"
+
+
+@pytest.fixture
+def browser(alice: User) -> Client:
+    """Alice's, signed in, and particular about tokens."""
+    client = Client(enforce_csrf_checks=True)
+    client.force_login(alice)
+    return client
+
+
+def press(browser: Client, chat: Chat) -> Answer:
+    """What a press of the button on the chat's page leads to, without scripts."""
+    page = browser.get(f"/chats/{chat.pk}").content.decode()
+    [form] = re.findall(rf'<form method="post" action="(/chats/{chat.pk}/continue)">(.*?)</form>', page, re.DOTALL)
+    [token] = re.findall(r'name="csrfmiddlewaretoken" value="(\w+)"', form[1])
+    return browser.post(form[0], {"csrfmiddlewaretoken": token})
+
+
+def test_the_form_leads_to_a_new_chat_that_says_from_where_it_goes_on(
+    browser: Client, chat: Chat, model: Model
+) -> None:
+    talk(chat, "Who <b>am</b> I?", "Alice & nobody else.")
+
+    answer = press(browser, chat)
+
+    new = chat.continued_by.get()
+    assert (answer.status_code, answer.headers["Location"]) == (302, f"/chats/{new.pk}")
+    page = browser.get(f"/chats/{new.pk}").content.decode()
+    [beginning] = re.findall(r'<div id="beginning".*?</details>', page, re.DOTALL)
+    assert f'<a href="/chats/{chat.pk}" dir="auto">Who &lt;b&gt;am&lt;/b&gt; I?</a>' in beginning
+    [carried] = re.findall(r'class="carried" dir="auto">([^<]*)</div>', beginning)
+    assert unescape(carried) == "User: Who <b>am</b> I?\n\nAssistant: Alice & nobody else."
+
+
+def test_the_form_needs_its_token(browser: Client, chat: Chat, model: Model) -> None:
+    assert browser.post(f"/chats/{chat.pk}/continue").status_code == 403
+    assert not chat.continued_by.exists()
+
+
+def test_the_address_of_the_form_is_no_page(browser: Client, chat: Chat) -> None:
+    assert browser.get(f"/chats/{chat.pk}/continue").status_code == 405
+
+
+def test_who_was_signed_out_meanwhile_comes_back_to_the_chat(chat: Chat) -> None:
+    answer = Client().post(f"/chats/{chat.pk}/continue")
+
+    assert answer.headers["Location"] == f"/sign-in?next=/chats/{chat.pk}"
+    assert not chat.continued_by.exists()
+
+
+def test_a_chat_that_goes_on_from_none_says_nothing_of_it(browser: Client, chat: Chat) -> None:
+    talk(chat, "Hi")
+    Summary.objects.create(chat=chat, epoch=1, upto=1, text="It began with a greeting.")
+
+    for address in ("/", f"/chats/{chat.pk}"):
+        page = browser.get(address).content.decode()
+        assert 'id="beginning"' not in page
+        assert "greeting" not in page
+
+
+def test_where_the_old_chat_is_deleted_the_new_one_still_says_what_it_began_with(
+    browser: Client, chat: Chat, model: Model
+) -> None:
+    talk(chat, "Hi")
+    new = press(browser, chat).headers["Location"]
+    chat.delete()
+
+    page = browser.get(new).content.decode()
+
+    assert "a chat that was deleted" in page
+    assert "User: Hi" in page
+
+
+def test_a_chat_without_a_question_is_not_listed_until_its_first(browser: Client, chat: Chat, model: Model) -> None:
+    talk(chat, "Hi")
+    new = press(browser, chat).headers["Location"]
+    listed = re.compile(r'<li class="chat" data-chat-id="([^"]+)"')
+
+    assert listed.findall(browser.get("/").content.decode()) == [str(chat.pk)]
+    talk(chat.continued_by.get(), "And then?")
+    assert set(listed.findall(browser.get("/").content.decode())) == {str(chat.pk), new.rpartition("/")[2]}
+
+
+def test_a_chat_that_cannot_go_on_is_told_why_on_a_page(browser: Client, chat: Chat, model: Model) -> None:
+    for change, status, said in (
+        ({"source": "/nowhere"}, 503, "This model cannot take prompts now."),
+        ({"is_active": False}, 400, "There is no default model for your tier."),
+    ):
+        Model.objects.update(**change)
+
+        answer = press(browser, chat)
+
+        assert answer.status_code == status
+        assert said in answer.content.decode()
+        assert f'href="/chats/{chat.pk}"' in answer.content.decode()
+
+
+def test_a_chats_page_takes_one_query_more_for_the_label_of_the_one_before(
+    browser: Client, chat: Chat, model: Model
+) -> None:
+    def queries(address: str) -> int:
+        with CaptureQueriesContext(connection) as captured:
+            browser.get(address)
+        return len(captured)
+
+    talk(chat, "Hi")
+    new = press(browser, chat).headers["Location"]
+
+    assert queries(new) <= queries(f"/chats/{chat.pk}") + 1

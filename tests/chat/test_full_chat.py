@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from html import unescape
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -179,3 +181,52 @@ def test_a_question_takes_no_more_queries_for_being_counted(ask: Ask, new_run: N
     # Standing's own statement, before and under the lock; in a short queue once more.
     assert len(asked) <= 3
     assert all("json_object_agg" in sql for sql in asked)
+
+
+@pytest.fixture
+def page(chat: Chat) -> Callable[[], str]:
+    """Alice's page of the chat, in a browser without scripts."""
+    browser = Client()
+    browser.force_login(chat.owner)
+
+    def fetch() -> str:
+        return browser.get(f"/chats/{chat.pk}").content.decode()
+
+    return fetch
+
+
+def tells_of_more(page: str) -> bool:
+    """Whether it offers another chat in the composer's place."""
+    [found] = re.findall(r'<section id="full"[^>]*?( hidden)?>\s*<p id="full-reason">([^<]*)</p>', page)
+    is_marked = 'class="column composer-place full"' in page
+    assert is_marked == (not found[0])
+    assert unescape(found[1]) == "This chat has its 2 questions. Begin a new one: it goes on from this chat's summary."
+    return not found[0]
+
+
+def test_its_page_offers_a_new_one_once_the_last_question_is_answered(
+    page: Callable[[], str], two_questions: None, new_run: NewRun
+) -> None:
+    new_run(Status.DONE)
+    assert not tells_of_more(page())
+    live = new_run()
+    assert not tells_of_more(page())
+
+    Run.objects.cancel_queued(live.pk)
+
+    assert tells_of_more(page())
+
+
+def test_a_full_chats_page_takes_no_more_queries_than_another(
+    page: Callable[[], str], two_questions: None, new_run: NewRun
+) -> None:
+    def queries() -> int:
+        with CaptureQueriesContext(connection) as captured:
+            page()
+        return len(captured)
+
+    new_run(Status.DONE)
+    before = queries()
+    new_run(Status.DONE)
+
+    assert queries() == before
