@@ -108,6 +108,19 @@ def test_it_never_passes_a_quarter_whatever_was_said(
         assert 0 < tokens(model, summary.text) <= window // 4
 
 
+def test_pieces_that_come_to_more_tokens_together_than_apart_do_not_pass_it(
+    go_on: Any, chat: Chat, model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = Tokenizer.count
+    monkeypatch.setattr(Tokenizer, "count", lambda self, text: count(self, text) + text.count("\n\n") ** 2)
+    talk(chat, *(f"Message {number}." for number in range(100)))
+
+    text = began_with(go_on())
+
+    assert tokens(model, text) <= model.context_window * CARRIED_PERCENT // 100
+    assert text.endswith("Assistant: Message 99.")
+
+
 def test_a_long_message_is_cut_in_its_middle_and_leaves_room_for_others(go_on: Any, chat: Chat, model: Model) -> None:
     talk(chat, "A short question", f"It begins so. {LIPSUM * 200} And so it ends.", "The next")
 
