@@ -13,7 +13,7 @@ FORMSETS = {
 }
 NUMBERS = (
     *("weight", "concurrency", "max_output_tokens", "budget_tokens", "refill_tokens_per_hour"),
-    *("queue_depth", "queue_deadline_s", "shed_at_percent"),
+    *("chat_turns", "queue_depth", "queue_deadline_s", "shed_at_percent"),
 )
 MODEL_FIELDS = (
     *("name", "source", "context_window", "max_output_tokens", "system_prompt", "temperature", "top_p"),
