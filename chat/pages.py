@@ -8,18 +8,22 @@ from urllib.parse import urlencode
 from uuid import UUID
 
 from django.contrib.auth.decorators import login_required
+from django.contrib.auth.views import redirect_to_login
 from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import get_object_or_404, render
+from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_safe
+from django.views.decorators.http import require_POST, require_safe
 
-from chat import problems
+from chat import problems, services
 from chat.api import paging
+from chat.api.errors import problem_of
 from chat.connections import given_back
 from chat.models import Chat, User
 from chat.turns import CUT_OFF, STOPPED, Tail, tail, turns
 from chat.usage import Budget, Day, own_limits_until
+from inference.tokens import TokensError
+from scheduler.errors import ModelUnknown
 from scheduler.models import Model
 
 CHATS_A_PAGE = 30
@@ -43,9 +47,32 @@ def home(request: HttpRequest) -> HttpResponse:
 @page
 def conversation(request: HttpRequest, chat_id: UUID) -> HttpResponse:
     """`/chats/{id}`: one chat, its newest messages or, by `?cursor=`, those before. 404 for somebody else's."""
-    chat = get_object_or_404(Chat.objects.visible_to(_user(request)).with_opening(), pk=chat_id)
+    chats = Chat.objects.visible_to(_user(request)).with_opening()
+    chat = get_object_or_404(chats.with_questions().with_beginning(), pk=chat_id)
     shown = {**_frame(request), **_transcript(chat, request.GET.get("cursor")), "chat": chat}
-    return render(request, "chat/page.html", {**shown, **_models(request, shown["tail"])})
+    shown |= {"origin": chats.filter(pk=chat.continues_id).first() if chat.continues_id else None}
+    return render(
+        request, "chat/page.html", {**shown, **_models(request, shown["tail"]), **_room(request, chat, shown["tail"])}
+    )
+
+
+@never_cache
+@require_POST
+@given_back()
+def continue_chat(request: HttpRequest, chat_id: UUID) -> HttpResponse:
+    """`/chats/{id}/continue`: open a chat that goes on from this one, and lead there. 404 for somebody else's."""
+    address = reverse("conversation", args=[chat_id])
+    if not request.user.is_authenticated:
+        return redirect_to_login(address)  # and back to the chat: this address only takes forms
+    origin = get_object_or_404(Chat.objects.visible_to(_user(request)), pk=chat_id)
+    try:
+        return redirect("conversation", services.open_chat(_user(request), origin=origin).pk)
+    except problems.NotFound as gone:
+        raise Http404 from gone
+    except (ModelUnknown, TokensError) as error:
+        refusal = cast(problems.Problem, problem_of(error))
+        shown = {"address": address, "refusal": refusal}
+        return render(request, "chat/not_continued.html", shown, status=refusal.status)
 
 
 @page
@@ -86,6 +113,13 @@ def _transcript(chat: Chat, cursor: str | None) -> dict[str, Any]:
         "is_newest": not cursor,
         "earlier": _behind(address, earlier),
     }
+
+
+def _room(request: HttpRequest, chat: Chat, stands: Tail) -> dict[str, Any]:
+    """Whether the chat takes another question, which matters once its last one has been answered."""
+    limit = _user(request).tier.chat_turns
+    is_full = chat.questions >= limit and not stands.live_run_id
+    return {"full": problems.ChatFull(chat.questions, limit), "is_full": is_full}
 
 
 def _models(request: HttpRequest, stands: Tail) -> dict[str, Any]:

@@ -22,6 +22,7 @@ class Problem(Exception):
     ├── NotFound               404  unknown, malformed, or somebody else's
     ├── MethodNotAllowed       405
     ├── ChatBusy               409  it is still being answered; `run_id` is the live run
+    ├── ChatFull               409  it has its questions: `turns`, of `limit`
     ├── NotLatest              409  another question came after the one to be answered again
     ├── IdempotencyInFlight    409  the first request with this key is not over
     ├── IdempotencyKeyReused   422  this key came with another request
@@ -119,6 +120,19 @@ class ChatBusy(Problem):
     code = "chat_busy"
     title = "Chat busy"
     detail = "This chat is still being answered. Wait for the run to end, or cancel it."
+
+
+class ChatFull(Problem):
+    """The chat has as many questions as it may have."""
+
+    status = HTTPStatus.CONFLICT
+    code = "chat_full"
+    title = "Chat full"
+
+    def __init__(self, turns: int, limit: int) -> None:
+        questions = "question" if limit == 1 else "questions"
+        detail = f"This chat has its {limit} {questions}. Begin a new one: it goes on from this chat's summary."
+        super().__init__(detail, turns=turns, limit=limit)
 
 
 class NotLatest(Problem):

@@ -10,7 +10,17 @@ from uuid import UUID
 
 from django.db import transaction
 
-from chat import accounting, announcements, cancelling, context, hot_contexts, last_words, outcomes, problems
+from chat import (
+    accounting,
+    announcements,
+    cancelling,
+    context,
+    continuing,
+    hot_contexts,
+    last_words,
+    outcomes,
+    problems,
+)
 from chat import content as rules
 from chat.draft import Counts
 from chat.emitted import Emitted
@@ -33,10 +43,15 @@ class Question:
     max_output_tokens: int | None = None
 
 
-def open_chat(user: User, key: IdempotencyKey | None = None) -> Chat:
-    """Open a chat. Raises `KeyLost`."""
-    with transaction.atomic() if key else nullcontext():
-        chat = Chat.objects.create(owner=user)
+def open_chat(user: User, key: IdempotencyKey | None = None, origin: Chat | None = None) -> Chat:
+    """Open a chat, which may go on from another of the user's.
+
+    Raises `KeyLost`; with an `origin` also `NotFound` where that is gone, `scheduler.errors.ModelUnknown`,
+    `inference.tokens.TokensError`.
+    """
+    carried = continuing.carried(user, origin) if origin else ""
+    with transaction.atomic() if key or origin else nullcontext():
+        chat = continuing.begin(user, origin, carried) if origin else Chat.objects.create(owner=user)
         if key:
             key.settle(chat.pk)
     chat.refresh_from_db()  # its times are the database's
@@ -48,8 +63,8 @@ def ask(user: User, chat: Chat, question: Question, key: IdempotencyKey | None =
     """Store a question and queue its run; with the broker down the run waits in the database.
 
     `max_output_tokens` above what the user's limits, the model, the room left in its window or a full budget allow is
-    lowered to that. Raises `problems.Content*`, `PromptTooLong`, `ChatBusy`, `NotFound` where the chat is gone,
-    `KeyLost`, `scheduler.errors.PromptExceedsBudget`, `TooManyRuns`, `QueueFull`, `BudgetExhausted`,
+    lowered to that. Raises `problems.Content*`, `PromptTooLong`, `ChatBusy`, `ChatFull`, `NotFound` where the chat is
+    gone, `KeyLost`, `scheduler.errors.PromptExceedsBudget`, `TooManyRuns`, `QueueFull`, `BudgetExhausted`,
     `inference.tokens.TokensError`.
     """
     rules.check(question.content)
@@ -66,12 +81,13 @@ def ask(user: User, chat: Chat, question: Question, key: IdempotencyKey | None =
 def retry(user: User, run: Run, key: IdempotencyKey | None = None) -> Run:
     """Queue another run for the question of `run`, the chat's latest; what it writes takes the present answer's place.
 
-    Raises `NotLatest`, `scheduler.errors.ModelUnknown` where the user may no longer use the model, and as `ask` does.
+    Raises `NotLatest`, `scheduler.errors.ModelUnknown` where the user may no longer use the model, and as `ask` does,
+    but not `ChatFull`: it is no new question.
     """
     chat, question = run.chat, run.prompt
     model = Model.objects.pick(user.tier.slug, run.model_id)
     standing = Standing.of(user, chat, model)
-    check_standing(user, model, standing)
+    check_standing(user, model, standing, is_retry=True)
     check_latest(question, standing)
     wanted = run.max_output_tokens
     try:

@@ -12,7 +12,6 @@ from chat import problems
 from chat.models import Chat, User
 from scheduler.admission import Waiting
 from scheduler.errors import TooManyRuns
-from scheduler.limits import Limits
 from scheduler.models import Model
 
 
@@ -23,6 +22,7 @@ class Standing:
     live_run_id: UUID | None
     last_position: int
     last_question: int
+    questions: int
     live_runs: int
     waiting: Waiting
 
@@ -33,6 +33,8 @@ class Standing:
                coalesce(last.position, 0),
                -- An answer stands right behind its question.
                coalesce(last.position - (last.role = 'assistant')::integer, 0),
+               (SELECT count(*) FROM chat_message
+                 WHERE chat_id = %(chat)s AND role = 'user' AND replaced_at IS NULL),
                (SELECT count(*) FROM chat_run JOIN chat_chat ON chat_chat.id = chat_run.chat_id
                  WHERE owner_id = %(user)s AND kind = 'reply' AND status IN ('queued', 'streaming')),
                (SELECT coalesce(json_object_agg(tier_id, runs), '{}')
@@ -55,12 +57,15 @@ class Standing:
             row = cursor.fetchone()
         if row is None:
             raise problems.NotFound
-        live_run_id, position, question, live_runs, runs, weights = row
-        return cls(live_run_id, position, question, live_runs, Waiting(runs, weights))
+        live_run_id, position, question, questions, live_runs, runs, weights = row
+        return cls(live_run_id, position, question, questions, live_runs, Waiting(runs, weights))
 
-    def check(self, limits: Limits) -> None:
-        """Raises `ChatBusy`, `TooManyRuns`. To be sure of it, hold the user's lock."""
+    def check(self, user: User, *, is_retry: bool = False) -> None:
+        """Raises `ChatBusy`, `ChatFull` unless it is a retry, `TooManyRuns`. To be sure, hold the user's lock."""
         if self.live_run_id:
             raise problems.ChatBusy(run_id=str(self.live_run_id))
-        if self.live_runs >= limits.concurrency:
-            raise TooManyRuns(limits.concurrency)
+        # Before what passes with time: waiting would not help.
+        if self.questions >= user.tier.chat_turns and not is_retry:
+            raise problems.ChatFull(self.questions, user.tier.chat_turns)
+        if self.live_runs >= (limit := user.limits.concurrency):
+            raise TooManyRuns(limit)

@@ -38,14 +38,14 @@ class Submission:
     def store(self) -> Run:
         """Reserve its cost and queue it, all or nothing.
 
-        Raises `ChatBusy`, `TooManyRuns`, `QueueFull`, `BudgetExhausted`, `NotFound`, `HistoryMoved`, `NotLatest`,
-        `KeyLost`.
+        Raises `ChatBusy`, `ChatFull`, `TooManyRuns`, `QueueFull`, `BudgetExhausted`, `NotFound`, `HistoryMoved`,
+        `NotLatest`, `KeyLost`.
         """
         run = self._run()
         with accounting.holding(self.user, run.pk, self.user.limits) as take, transaction.atomic():
             self.user.lock()
             standing = Standing.of(self.user, self.chat, self.model)
-            standing.check(self.user.limits)
+            standing.check(self.user, is_retry=self.is_retry)
             _check_queue(self.user, self.model, standing)
             self._check_place_in_chat(standing)
             self._insert(run, take, standing)
@@ -90,9 +90,9 @@ class Submission:
         run.save(force_insert=True)
 
 
-def check_standing(user: User, model: Model, standing: Standing) -> None:
-    """Whether asking makes sense, before it costs anything. Raises `ChatBusy`, `TooManyRuns`, `QueueFull`."""
-    standing.check(user.limits)
+def check_standing(user: User, model: Model, standing: Standing, *, is_retry: bool = False) -> None:
+    """Whether asking makes sense, before it costs anything. Raises as `Standing.check`, and `QueueFull`."""
+    standing.check(user, is_retry=is_retry)
     _check_queue(user, model, standing)
     # Told now, and not when its deadline has passed.
     if late_s := queueing.lateness_s(standing.waiting, model, user.tier):

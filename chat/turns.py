@@ -1,4 +1,4 @@
-"""What a page says of a chat's messages beside their text: how the runs behind them ended, and what can be done."""
+"""What a page says of a chat's messages beside their text: how the runs behind them went, and what can be done."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Tail:
 
     @property
     def note(self) -> str:
-        """How it ended, where there is something to say of it."""
+        """How it went, where there is something to say of it."""
         return note(self.run) if self.run else ""
 
     @property
@@ -62,7 +62,11 @@ def turns(messages: Sequence[Message], *, to_the_end: bool) -> list[Turn]:
 
 
 def note(run: Run) -> str:
-    """How a run ended, in a sentence; empty for one that went well."""
+    """How a run ended, and what its answer was written without; empty for one that went well."""
+    return " ".join(filter(None, [_ending(run), _left_out(run)]))
+
+
+def _ending(run: Run) -> str:
     match Status(run.status):
         case Status.FAILED:
             return run.error_detail
@@ -72,6 +76,14 @@ def note(run: Run) -> str:
             return CUT_OFF
         case _:
             return ""
+
+
+def _left_out(run: Run) -> str:
+    if not run.answer_id or not run.left_out:
+        return ""
+    if run.left_out == 1:
+        return "The oldest message of this chat did not fit and was left out here."
+    return f"The oldest {run.left_out} messages of this chat did not fit and were left out here."
 
 
 def _note_between(message: Message, following: Message | None, runs: dict[UUID, Run]) -> str:

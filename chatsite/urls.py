@@ -9,6 +9,7 @@ from chat.load.scraping import scrape
 urlpatterns: list[URLPattern | URLResolver] = [
     path("", pages.home, name="home"),
     path("chats/<uuid:chat_id>", pages.conversation, name="conversation"),
+    path("chats/<uuid:chat_id>/continue", pages.continue_chat, name="continue-chat"),
     path("usage", pages.usage, name="own-usage"),
     path("sign-in", accounts.SignIn.as_view(), name="sign-in"),
     path("sign-up", accounts.SignUp.as_view(), name="sign-up"),

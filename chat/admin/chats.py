@@ -9,7 +9,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 
 from chat import audit, cancelling, problems, services
-from chat.models import Chat, Message, Run, User
+from chat.models import Chat, Message, Run, Summary, User
 from scheduler.admin import PartAdmin, ReadOnlyAdmin
 
 
@@ -17,7 +17,8 @@ from scheduler.admin import PartAdmin, ReadOnlyAdmin
 class ChatAdmin(ReadOnlyAdmin):
     """Whose chats there are; their titles tell what they are about, so lists go by id."""
 
-    list_display = ("id", "owner", "created_at", "updated_at")
+    list_display = ("id", "owner", "continues_id", "created_at", "updated_at")
+    readonly_fields = ("continues",)
     list_select_related = ("owner",)
     search_fields = ("id", "owner__username")
     ordering = ("-updated_at",)
@@ -45,6 +46,21 @@ class MessageAdmin(PartAdmin):
     def get_queryset(self, request: HttpRequest) -> QuerySet[Message]:
         """Lists do not even read it."""
         return super().get_queryset(request).defer("content")
+
+
+@admin.register(Summary)
+class SummaryAdmin(PartAdmin):
+    """How far each covers its chat; what it says of it is the user's."""
+
+    list_display = ("id", "chat_id", "epoch", "upto", "run_id", "warm_tokens", "created_at")
+    search_fields = ("id", "chat__id")
+    ordering = ("-id",)
+    raw_id_fields = ("chat", "run")
+    exclude = ("text",)
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Summary]:
+        """The text is not even read."""
+        return super().get_queryset(request).defer("text")
 
 
 @admin.register(Run)

@@ -62,8 +62,23 @@ class PositiveField(serializers.Field[int, int, int, Any]):
         return data
 
 
+class IdField(serializers.Field[UUID, str, str, Any]):
+    """The id of something, as the API writes it."""
+
+    default_error_messages: ClassVar = {"invalid": "This must be an id: a UUID, as a string."}
+
+    def to_internal_value(self, data: str) -> UUID:
+        """Whether there is such a thing is for others to say."""
+        try:
+            return UUID(data)
+        except (ValueError, AttributeError, TypeError):  # of strings; of numbers and the like
+            self.fail("invalid")
+
+
 class NewChatShape(serializers.Serializer[Any]):
-    """`POST /api/chats`: an object, with nothing in it that matters yet."""
+    """`POST /api/chats`."""
+
+    continues = IdField(default=None, allow_null=True)
 
 
 class QuestionShape(serializers.Serializer[Any]):
@@ -84,10 +99,11 @@ class ChatShape(serializers.ModelSerializer[Chat]):
     """A chat, with the id of the run that is answering in it now."""
 
     live_run_id = serializers.UUIDField(read_only=True, default=None)
+    continues = serializers.UUIDField(source="continues_id", read_only=True)
 
     class Meta:
         model = Chat
-        fields = ("id", "title", "created_at", "updated_at", "live_run_id")
+        fields = ("id", "title", "created_at", "updated_at", "live_run_id", "continues")
 
 
 class MessageShape(serializers.ModelSerializer[Message]):

@@ -36,11 +36,10 @@ class Chats(View):
         return Response({"results": ChatShape(rows, many=True).data, "next": following})
 
     def post(self, request: Request) -> Response:
-        """Open a chat."""
+        """Open a chat, which may go on from another."""
 
         def act(key: IdempotencyKey | None) -> Response:
-            NewChatShape(data=request.data).is_valid(raise_exception=True)
-            return _opened(services.open_chat(_user(request), key))
+            return _opened(services.open_chat(_user(request), key, _origin(request)))
 
         return once(request, act, again=lambda made: _opened(_chat_with_live_run(request, made)))
 
@@ -137,6 +136,13 @@ def _chat_with_live_run(request: Request, chat_id: UUID) -> Chat:
 def _run(request: Request, run_id: UUID) -> Run:
     runs = Run.objects.visible_to(_user(request)).select_related("chat", "prompt")
     return get_object_or_404(runs, pk=run_id)
+
+
+def _origin(request: Request) -> Chat | None:
+    shape = NewChatShape(data=request.data)
+    shape.is_valid(raise_exception=True)
+    chat_id = shape.validated_data["continues"]
+    return _chat(request, chat_id) if chat_id else None
 
 
 def _question(request: Request) -> services.Question:

@@ -6,8 +6,8 @@ from typing import Self
 
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
-from django.db.models import Q
-from django.db.models.functions import Left, Now
+from django.db.models import Count, F, FilteredRelation, Q
+from django.db.models.functions import Coalesce, Left, Now
 from uuid6 import uuid7
 
 from chat.models.runs import Run
@@ -29,6 +29,17 @@ class ChatQuerySet(models.QuerySet["Chat"]):
         first = Message.objects.filter(chat=models.OuterRef("pk")).order_by("position")
         begins = first.annotate(start=Left("content", Chat.LABEL_CHARS + 1)).values("start")
         return self.annotate(opening=models.Subquery(begins[:1]))
+
+    def with_questions(self) -> Self:
+        """Each with `questions`, how many it has."""
+        asked = Message.objects.standing().filter(chat=models.OuterRef("pk"), role=Role.USER).order_by()
+        count = asked.values("chat").annotate(count=Count("pk")).values("count")
+        return self.annotate(questions=Coalesce(models.Subquery(count), 0))
+
+    def with_beginning(self) -> Self:
+        """Each with `began_with`, the summary of another chat that it goes on from, or None."""
+        began = FilteredRelation("summaries", condition=Q(summaries__upto=0))
+        return self.annotate(beginning=began, began_with=F("beginning__text"))
 
     def worth_listing(self) -> Self:
         """Without those that have neither a title nor a message: their first one was refused, or never came."""
@@ -56,6 +67,8 @@ class Chat(models.Model):
         help_text="The chat whose summary it began with.",
     )
     opening: str | None = None  # of `with_opening`
+    questions: int  # of `with_questions`
+    began_with: str | None  # of `with_beginning`
 
     objects = ChatQuerySet.as_manager()
 

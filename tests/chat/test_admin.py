@@ -13,14 +13,14 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from redis.client import PubSub
 
-from chat.models import ApiKey, Chat, Role, Run, Status, User
+from chat.models import ApiKey, Chat, Role, Run, Status, Summary, User
 from scheduler.models import Model, Tier
 from tests.acts import add_message, bring, code_of
 from tests.admin_forms import add_entry, user_form
 
 NewRun = Callable[..., Run]
 PAGES = [
-    *("chat/user", "chat/apikey", "chat/chat", "chat/message", "chat/run"),
+    *("chat/user", "chat/apikey", "chat/chat", "chat/message", "chat/run", "chat/summary"),
     *("scheduler/tier", "scheduler/model", "scheduler/ledgerentry", "auditlog/logentry"),
 ]
 INLINE = re.compile(r"<script(?![^>]*(?:src=|json))[^>]*>|<style|\sstyle=|\son\w+=|javascript:")
@@ -36,7 +36,9 @@ def grow(new_run: NewRun) -> Callable[[int], None]:
         for _ in range(count):
             user = User.objects.create_user(f"user{next(names)}")
             ApiKey.objects.issue(user, "laptop")
-            chat = Chat.objects.create(owner=user, title=SECRET_TEXT)
+            origin = Chat.objects.create(owner=user)
+            chat = Chat.objects.create(owner=user, title=SECRET_TEXT, continues=origin)
+            Summary.objects.create(chat=chat, epoch=1, upto=0, text=SECRET_TEXT)
             run = new_run(Status.DONE, in_chat=chat, text=SECRET_TEXT, answer=SECRET_TEXT)
             add_entry(user, run.model)
 
@@ -88,6 +90,22 @@ def test_each_row_has_a_page_with_nothing_inline(as_operator: Client, grow: Call
         assert not INLINE.findall(answer.content.decode())
 
 
+def test_a_chats_page_shows_what_it_goes_on_from_and_a_summarys_page_not_its_text(
+    as_operator: Client, grow: Callable[[int], None]
+) -> None:
+    grow(1)
+    summary = Summary.objects.select_related("chat").get()
+
+    chats_page = as_operator.get(f"/admin/chat/chat/{summary.chat_id}/change/").content.decode()
+    listed = as_operator.get("/admin/chat/chat/").content.decode()
+    summarys_page = as_operator.get(f"/admin/chat/summary/{summary.pk}/change/").content.decode()
+
+    assert f"/admin/chat/chat/{summary.chat.continues_id}/change/" in chats_page
+    assert f'field-continues_id">{summary.chat.continues_id}<' in listed
+    assert str(summary.chat_id) in summarys_page
+    assert SECRET_TEXT not in summarys_page
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_each_list_can_be_searched(as_operator: Client, grow: Callable[[int], None], page: str) -> None:
     grow(1)
@@ -115,6 +133,7 @@ def test_runs_and_messages_cannot_be_written(as_operator: Client, new_run: NewRu
     assert answer.status_code == 403
     assert as_operator.get("/admin/chat/run/add/").status_code == 403
     assert as_operator.get("/admin/chat/message/add/").status_code == 403
+    assert as_operator.get("/admin/chat/summary/add/").status_code == 403
 
 
 def test_a_key_can_be_revoked(as_operator: Client, alice: User) -> None:
@@ -191,9 +210,10 @@ def test_runs_and_messages_are_deleted_with_their_chat_only(as_operator: Client,
 def test_a_user_can_be_deleted_with_all_that_is_theirs(as_operator: Client, grow: Callable[[int], None]) -> None:
     grow(1)
     user = User.objects.get(username="user0")
+    chat = user.chats.get(title=SECRET_TEXT)
     bring(
-        user.chats.get().runs.create(
-            prompt=add_message(user.chats.get(), Role.USER, "x"),
+        chat.runs.create(
+            prompt=add_message(chat, Role.USER, "x"),
             model=Model.objects.get(),
             tier=user.tier,
             input_tokens=1,

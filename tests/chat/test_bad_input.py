@@ -15,7 +15,7 @@ from pytest_django import DjangoCaptureOnCommitCallbacks
 from redis import Redis
 
 from chat.models import ApiKey, Chat, Run, Status, User
-from scheduler.models import Model
+from scheduler.models import Model, Tier
 from tests.acts import code_of, everything_stored
 
 
@@ -53,6 +53,11 @@ def as_many_as_allowed(stage: Stage) -> None:
         stage.new_run(in_chat=Chat.objects.create(owner=stage.chat.owner))
 
 
+def full(stage: Stage) -> None:
+    stage.new_run(Status.DONE)
+    Tier.objects.update(chat_turns=1)
+
+
 def over_the_rate(stage: Stage) -> None:
     stage.settings.REQUESTS_PER_MINUTE = 1
     assert stage.client.get("/api/chats").status_code == 200
@@ -75,6 +80,7 @@ GROUNDS: dict[str, tuple[Arrange, Any, int, str]] = {
     "no default model": (lambda _: Model.objects.update(is_active=False), {"content": "Hi"}, 400, "model_unknown"),
     "broken model": (lambda _: Model.objects.update(source="/nowhere"), {"content": "Hi"}, 503, "model_unusable"),
     "answered already": (busy, {"content": "Hi"}, 409, "chat_busy"),
+    "full": (full, {"content": "Hi"}, 409, "chat_full"),
     "too many runs": (as_many_as_allowed, {"content": "Hi"}, 429, "too_many_runs"),
     "too many requests": (over_the_rate, {"content": "Hi"}, 429, "too_many_requests"),
     "revoked key": (lambda _: ApiKey.objects.update(revoked_at=Now()), {"content": "Hi"}, 401, "not_authenticated"),

@@ -108,7 +108,7 @@ async def test_what_is_not_kept_is_made_anew_from_the_rows_to_the_same_ids(
 @pytest.mark.parametrize("what", ["the system prompt", "an answer"])
 async def test_what_is_kept_is_used_for_the_same_beginning_only(chat: Chat, model: Model, what: str) -> None:
     async with conversing(chat, model, ODD) as conversation:
-        run = await conversation.turn("Hi")
+        await conversation.turn("Hi")
         if what == "an answer":
             other = {"content": "Quite another.", "token_ids": None}
             answers = Message.objects.filter(chat=chat, role=Role.ASSISTANT)

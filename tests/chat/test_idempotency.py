@@ -270,10 +270,10 @@ def test_a_request_that_was_too_slow_is_told_that_another_has_its_key(
 ) -> None:
     open_chat = services.open_chat
 
-    def slowly(user: User, key: IdempotencyKey | None) -> Chat:
+    def slowly(user: User, key: IdempotencyKey | None, origin: Chat | None) -> Chat:
         age(IN_FLIGHT + A_SECOND)
         taken(alice)
-        return open_chat(user, key)
+        return open_chat(user, key, origin)
 
     monkeypatch.setattr(services, "open_chat", slowly)
     answer = post(as_alice, "/api/chats", {})

@@ -193,6 +193,45 @@ def test_further_up_a_question_without_an_answer_says_why(browser: Client, chat:
     assert notes == [("One", "", A_DETAIL), ("Two", "", "Stopped."), ("Three", "hidden", ""), ("Four", "hidden", "")]
 
 
+@pytest.mark.parametrize(
+    ("left_out", "said"),
+    [
+        (0, ""),
+        (1, "The oldest message of this chat did not fit and was left out here."),
+        (12, "The oldest 12 messages of this chat did not fit and were left out here."),
+    ],
+)
+def test_an_answer_that_was_written_without_the_oldest_messages_says_so(
+    browser: Client, chat: Chat, new_run: NewRun, left_out: int, said: str
+) -> None:
+    for _ in range(2):
+        Run.objects.filter(pk=new_run(Status.DONE).pk).update(left_out=left_out, epoch=3)
+
+    page = shown(browser, f"/chats/{chat.pk}")
+
+    notes = re.findall(r'<p class="note" ([a-z]*)>([^<]*)</p>', page)
+    # The second answer is the chat's last, whose note is the tail's; the last pair is the template.
+    assert notes == [("hidden", ""), ("" if said else "hidden", said), *[("hidden", "")] * 3]
+    assert tail(page) == (said, True)
+
+
+def test_what_was_left_out_is_said_behind_how_the_answer_ended(browser: Client, chat: Chat, new_run: NewRun) -> None:
+    Run.objects.filter(pk=new_run(Status.DONE).pk).update(left_out=1, finish_reason="length")
+
+    cut_off = "Cut off: this is the longest answer allowed here."
+    left_out = "The oldest message of this chat did not fit and was left out here."
+    assert tail(shown(browser, f"/chats/{chat.pk}")) == (f"{cut_off} {left_out}", True)
+
+
+@pytest.mark.parametrize(("status", "said"), [(Status.FAILED, A_DETAIL), (Status.CANCELLED, "Stopped.")])
+def test_where_there_is_no_answer_nothing_was_left_out_of_it(
+    browser: Client, chat: Chat, new_run: NewRun, status: Status, said: str
+) -> None:
+    Run.objects.filter(pk=new_run(status).pk).update(left_out=1)
+
+    assert tail(shown(browser, f"/chats/{chat.pk}")) == (said, True)
+
+
 def test_a_chat_that_is_being_answered_is_marked_in_the_list(browser: Client, chat: Chat, new_run: NewRun) -> None:
     assert 'class="answering"' not in shown(browser, "/")
     new_run(Status.STREAMING)

@@ -8,6 +8,7 @@ const SENTENCES = {
   csrf_failed: () => "This page is out of date. Copy your message and load the page again.",
   not_found: () => "This chat is not there any more. Copy your message and begin a new chat.",
   chat_busy: () => "This chat is still being answered. Wait for the answer to end, or stop it.",
+  chat_full: () => "This chat takes no more messages. What you wrote is kept, and goes with you into a new one.",
   not_latest: () => "Another message came after this one, so it cannot be tried again.",
   too_many_runs: ({ limit }) =>
     `Your plan allows ${limit} ${limit === 1 ? "answer" : "answers"} at a time. ` +

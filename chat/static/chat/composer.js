@@ -1,6 +1,7 @@
 // Where a person writes. What was written stays theirs until the server has taken it.
 
 import { Refusal } from "./api.js";
+import { Full } from "./full.js";
 
 const ROWS_MAX = 10;
 
@@ -11,12 +12,14 @@ export class Composer {
   #send = document.querySelector("#send");
   #stop = document.querySelector("#stop");
   #refusal = document.querySelector("#refusal");
+  #full = new Full(() => this.#trying(this.#acts.goOn));
   #draft;
   #acts;
+  #isFull = this.#full.isShown;
   #isLive = false;
   #isRetired = false;
 
-  /** `send(content, model)` and `stop()` are called for what they say; both may throw `Refusal`. */
+  /** `send(content, model)`, `stop()` and `goOn()` are called for what they say; all may throw `Refusal`. */
   constructor(draft, acts) {
     this.#draft = draft;
     this.#acts = acts;
@@ -29,6 +32,7 @@ export class Composer {
     this.#stop.addEventListener("click", () => this.#halt());
     this.#write(this.#content.value || draft.text);
     this.#send.disabled = !this.#model; // the page comes with it disabled: before now it would send nothing
+    this.#showFull();
     this.focus();
   }
 
@@ -40,6 +44,14 @@ export class Composer {
     this.#stop.disabled = false;
     this.#stop.textContent = "Stop";
     if (!isLive) this.refuse("");
+    this.#showFull();
+  }
+
+  /** Whether the chat has all its questions; `reason` says so. The last one's answer can still be stopped. */
+  setFull(isFull, reason) {
+    this.#isFull = isFull;
+    this.#full.reason = reason;
+    this.#showFull();
   }
 
   /** Be ready for the next words; on a phone it would call the keyboard. */
@@ -86,10 +98,17 @@ export class Composer {
 
   #submit() {
     const content = this.#content.value;
-    if (this.#send.disabled || !content.trim()) return;
+    if (this.#send.disabled || this.#full.isShown || !content.trim()) return;
     if (this.#isLive) return this.refuse(new Refusal("chat_busy").message);
     this.send(content, this.#model.value);
     this.#write(""); // it is on the page by now, and kept as a question
+  }
+
+  /** What was written for a full chat can still be copied, and goes along into the next. */
+  #showFull() {
+    this.#full.isShown = this.#isFull && !this.#isLive;
+    this.#content.readOnly = this.#full.isShown;
+    this.#form.classList.toggle("full", this.#full.isShown);
   }
 
   async #halt() {

@@ -19,6 +19,7 @@ export class Conversation {
   #composer = new Composer(this.#draft, {
     send: (content, model) => this.#send(content, model),
     stop: () => this.#stop(),
+    goOn: () => this.#goOn(),
   });
   #tail = new Tail(() => this.#retry());
   #following = new Following({
@@ -98,6 +99,13 @@ export class Conversation {
     this.#composer.arrived(text);
   }
 
+  /** Go on in a new chat, which gets what is written here and was not sent. */
+  async #goOn() {
+    const { id } = await once(newKey(), "/api/chats", { continues: this.#chatId });
+    this.#draft.move(id);
+    location.assign(`/chats/${id}`);
+  }
+
   async #stop() {
     const run = await call("POST", `/api/runs/${this.#following.run}/cancel`);
     if (run.finished_at) this.sync(); // it ended by itself; its last event is on the way, or was missed
@@ -131,6 +139,7 @@ export class Conversation {
       return await once(key, path, body);
     } catch (error) {
       if (["chat_busy", "not_latest"].includes(error.code)) await this.sync();
+      if (error.code === "chat_full") this.#composer.setFull(true, error.data.detail);
       const ofOne = this.#transcript.question ? undefined : OF_ONE_MESSAGE[error.code];
       throw ofOne ? new Refusal(ofOne) : error;
     }

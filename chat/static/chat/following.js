@@ -156,6 +156,7 @@ export class Following {
     if (hasEnded) this.#leave(null);
     this.#transcript.adopt(page);
     this.#tail.adopt(page);
+    this.#composer.setFull(!page.querySelector("#full").hidden, page.querySelector("#full-reason").textContent);
     if (hasEnded) this.#notices.sayEnded(this.#tail.note);
     this.#adopted();
     if (liveRun) this.begin(liveRun);
