@@ -41,7 +41,7 @@ LIMITS = """
     UPDATE scheduler_tier SET queue_depth = %(depth)s, concurrency = 10000, queue_deadline_s = 86400,
            budget_tokens = 2000000000, refill_tokens_per_hour = 2000000000;
 """
-DEPTH = "SELECT count(*) FROM chat_run WHERE status = 'queued'"
+DEPTH = "SELECT count(*) FROM chat_run WHERE status = 'queued' AND kind = 'reply'"
 
 
 @dataclass

@@ -29,7 +29,7 @@ OWNER = "SELECT user_id::text FROM chat_apikey WHERE digest = encode(sha256(%s::
 WAITING = """
     SELECT count(*) FROM chat_run JOIN chat_chat ON chat_chat.id = chat_run.chat_id
       JOIN chat_apikey ON chat_apikey.user_id = chat_chat.owner_id
-     WHERE status = 'queued' AND digest = encode(sha256(%s::bytea), 'hex')
+     WHERE status = 'queued' AND kind = 'reply' AND digest = encode(sha256(%s::bytea), 'hex')
 """
 
 

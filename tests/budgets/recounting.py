@@ -25,7 +25,7 @@ INSTALL = """
         SELECT NEW.id, owner_id, NEW.model_id, (NEW.finished_at AT TIME ZONE 'UTC')::date,
                NEW.attempt > 0, NEW.status = 'failed',
                NEW.input_tokens, NEW.cached_tokens, NEW.output_tokens, NEW.charged_tokens, NEW.max_output_tokens
-          FROM chat_chat WHERE id = NEW.chat_id;
+          FROM chat_chat WHERE id = NEW.chat_id AND NEW.kind = 'reply';
         RETURN NULL;
     END
     $$;

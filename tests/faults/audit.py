@@ -1,4 +1,4 @@
-"""Logs that the database itself keeps of every run's transitions and bills, beside the product and out of its reach."""
+"""Logs that the database itself keeps of every reply's transitions and bills, beside the product, out of its reach."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ INSTALL = """
         RETURN NULL;
     END
     $$;
-    CREATE TRIGGER audit_run_insert AFTER INSERT ON chat_run FOR EACH ROW EXECUTE FUNCTION audit_run_note();
+    CREATE TRIGGER audit_run_insert AFTER INSERT ON chat_run FOR EACH ROW
+        WHEN (NEW.kind = 'reply') EXECUTE FUNCTION audit_run_note();
     CREATE TRIGGER audit_run_update AFTER UPDATE ON chat_run FOR EACH ROW
-        WHEN ((OLD.status, OLD.attempt) IS DISTINCT FROM (NEW.status, NEW.attempt))
+        WHEN (NEW.kind = 'reply' AND (OLD.status, OLD.attempt) IS DISTINCT FROM (NEW.status, NEW.attempt))
         EXECUTE FUNCTION audit_run_note();
 
     CREATE TABLE audit_bill (
@@ -32,7 +33,7 @@ INSTALL = """
         SELECT NEW.id, owner_id, NEW.tier_id, NEW.model_id, NEW.attempt, NEW.error_code, NEW.input_tokens,
                NEW.cached_tokens, NEW.output_tokens, NEW.charged_tokens, NEW.max_output_tokens, NEW.created_at,
                NEW.started_at, NEW.finished_at
-          FROM chat_chat WHERE id = NEW.chat_id;
+          FROM chat_chat WHERE id = NEW.chat_id AND NEW.kind = 'reply';
         RETURN NULL;
     END
     $$;

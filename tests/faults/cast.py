@@ -57,7 +57,7 @@ LOCK = "SELECT true FROM chat_user WHERE id = (SELECT user_id FROM chat_apikey W
 IS_LOCKED_OUT = "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)"
 ALL_ENDED = "SELECT count(*) = 0 FROM chat_run WHERE status IN ('queued', 'streaming')"
 ANSWERED = """
-    SELECT count(*) = 2 AND bool_and(status = 'done') FROM chat_run WHERE chat_id = ANY(%s::uuid[])
+    SELECT count(*) = 2 AND bool_and(status = 'done') FROM chat_run WHERE kind = 'reply' AND chat_id = ANY(%s::uuid[])
 """
 BEING_WRITTEN = "SELECT count(*) >= %s FROM chat_run WHERE first_token_at IS NOT NULL AND status = 'streaming'"
 BACKENDS = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"

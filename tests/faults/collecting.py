@@ -28,7 +28,8 @@ ROWS = """
     SELECT run.id, status, attempt, hand_backs, answer_id, finish_reason, error_code, input_tokens, cached_tokens,
            output_tokens, resumed_at, question.content AS question, run.created_at, finished_at, cancel_requested_at,
            worker, charged_tokens
-      FROM chat_run run JOIN chat_message question ON question.id = run.prompt_id ORDER BY run.id
+      FROM chat_run run JOIN chat_message question ON question.id = run.prompt_id WHERE kind = 'reply'
+     ORDER BY run.id
 """
 MESSAGES = "SELECT id, content FROM chat_message WHERE role = 'assistant'"
 LIVE = "SELECT count(*) FROM chat_run WHERE status IN ('queued', 'streaming')"
