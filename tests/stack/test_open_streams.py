@@ -34,7 +34,7 @@ LIKE_RUN = """
         SELECT run.*, chat.owner_id FROM chat_run run JOIN chat_chat chat ON chat.id = run.chat_id
          WHERE run.id = %(like)s
     ), chats AS (
-        INSERT INTO chat_chat (id, owner_id, title) SELECT ids.chat, owner_id, '' FROM ids, template
+        INSERT INTO chat_chat (id, owner_id, title) SELECT ids.chat, owner_id, 'One of many' FROM ids, template
     ), messages AS (
         INSERT INTO chat_message (id, chat_id, position, role, content, token_count)
         SELECT ids.message, ids.chat, 1, 'user', 'Hi', 1 FROM ids
