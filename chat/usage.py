@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Self
 
-from django.db.models import Count
+from django.db.models import Count, Sum
+from django.db.models.functions import Coalesce
 from django.utils import timezone
 
 from chat import accounting
-from chat.models import Run, Status, User
+from chat.models import Chat, Run, Status, User
 from scheduler.budgets import Level
 from scheduler.models import COUNTS, LedgerEntry
 
@@ -47,6 +48,12 @@ class Day:
     def total(self) -> dict[str, int]:
         """The sum of all models."""
         return {name: sum(getattr(entry, name) for entry in self.entries) for name in COUNTS}
+
+
+def of_chat(chat: Chat) -> dict[str, int]:
+    """What a chat's replies took since it was opened; the cached tokens are among those of the input. One query."""
+    counted = {name: Coalesce(Sum(name), 0) for name in COUNTS if name != "runs"}
+    return Run.objects.filter(chat=chat, kind=Run.Kind.REPLY).order_by().aggregate(runs=Count("pk"), **counted)
 
 
 def live_replies(user: User) -> dict[str, int]:

@@ -10,6 +10,7 @@ from django.http import HttpRequest
 
 from chat import audit, cancelling, problems, services
 from chat.models import Chat, Message, Run, Summary, User
+from chat.usage import of_chat
 from scheduler.admin import PartAdmin, ReadOnlyAdmin
 
 
@@ -18,10 +19,19 @@ class ChatAdmin(ReadOnlyAdmin):
     """Whose chats there are; their titles tell what they are about, so lists go by id."""
 
     list_display = ("id", "owner", "continues_id", "created_at", "updated_at")
-    readonly_fields = ("continues",)
+    readonly_fields = ("continues", "prefix_cache")
     list_select_related = ("owner",)
     search_fields = ("id", "owner__username")
     ordering = ("-updated_at",)
+
+    @admin.display(description="prefix cache")
+    def prefix_cache(self, chat: Chat) -> str:
+        """What part of its replies' input was not computed again."""
+        taken = of_chat(chat)
+        share = taken["cached_tokens"] / taken["input_tokens"] if taken["input_tokens"] else 0
+        return (
+            f"{taken['cached_tokens']} of {taken['input_tokens']} input tokens ({share:.0%}), in {taken['runs']} runs"
+        )
 
     def delete_model(self, _request: HttpRequest, chat: Chat) -> None:
         """As its owner would: what is live in it stops."""
@@ -45,7 +55,7 @@ class MessageAdmin(PartAdmin):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Message]:
         """Lists do not even read it."""
-        return super().get_queryset(request).defer("content")
+        return super().get_queryset(request).defer("content", "token_ids")
 
 
 @admin.register(Summary)

@@ -11,6 +11,7 @@ from django.urls import reverse
 from rest_framework import serializers
 
 from chat.models import Chat, Message, Run
+from chat.usage import of_chat
 
 
 class TextField(serializers.Field[str, str, str, Any]):
@@ -106,6 +107,19 @@ class ChatShape(serializers.ModelSerializer[Chat]):
         fields = ("id", "title", "created_at", "updated_at", "live_run_id", "continues")
 
 
+class ChatDetailShape(ChatShape):
+    """One chat, with what its replies took."""
+
+    usage = serializers.SerializerMethodField()
+
+    class Meta(ChatShape.Meta):
+        fields = (*ChatShape.Meta.fields, "usage")  # type: ignore[assignment]
+
+    def get_usage(self, chat: Chat) -> dict[str, int]:
+        """Runs and tokens."""
+        return of_chat(chat)
+
+
 class MessageShape(serializers.ModelSerializer[Message]):
     """A message. `run` made it, or answers it; `runs` in the context has them by message id."""
 
@@ -135,7 +149,7 @@ class RunShape(serializers.ModelSerializer[Run]):
         fields = (
             *("id", "chat_id", "prompt_id", "answer_id", "kind", "model", "tier", "status", "attempt"),
             *("max_output_tokens", "input_tokens", "cached_tokens", "output_tokens", "charged_tokens"),
-            *("finish_reason", "error"),
+            *("epoch", "left_out", "finish_reason", "error"),
             *("created_at", "released_at", "started_at", "first_token_at", "finished_at", "stream"),
         )
 

@@ -15,6 +15,7 @@ from chat.api import paging
 from chat.api.base import View
 from chat.api.idempotency import once
 from chat.api.serializers import (
+    ChatDetailShape,
     ChatShape,
     MessageShape,
     NewChatShape,
@@ -49,7 +50,7 @@ class ChatDetail(View):
 
     def get(self, request: Request, chat_id: UUID) -> Response:
         """One chat."""
-        return Response(ChatShape(_chat_with_live_run(request, chat_id)).data)
+        return Response(ChatDetailShape(_chat_with_live_run(request, chat_id)).data)
 
     def patch(self, request: Request, chat_id: UUID) -> Response:
         """Rename it, which is no activity."""

@@ -82,3 +82,16 @@ def test_a_chat_of_somebody_else_is_not_found(as_bob: Client, chat: Chat) -> Non
     answer = as_bob.get(f"/api/chats/{chat.pk}")
 
     assert (answer.status_code, code_of(answer)) == (404, "not_found")
+
+
+def test_one_chat_says_what_its_replies_took_and_of_that_what_was_cached(
+    as_alice: Client, chat: Chat, new_run: Callable[..., Run]
+) -> None:
+    counts = {"input_tokens": 300, "cached_tokens": 256, "output_tokens": 20, "charged_tokens": 128}
+    for _ in range(2):
+        Run.objects.filter(pk=new_run(Status.DONE).pk).update(**counts)
+    new_run(Status.DONE, in_chat=Chat.objects.create(owner=chat.owner))
+
+    shown = as_alice.get(f"/api/chats/{chat.pk}").json()["usage"]
+
+    assert shown == {"runs": 2, **{name: 2 * number for name, number in counts.items()}}

@@ -36,6 +36,8 @@ def test_a_queued_run_shows_what_is_known(as_alice: Client, new_run: NewRun) -> 
         "cached_tokens": 0,
         "output_tokens": 0,
         "charged_tokens": 0,
+        "epoch": 0,
+        "left_out": 0,
         "finish_reason": "",
         "error": None,
         "released_at": None,
