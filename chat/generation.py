@@ -86,7 +86,7 @@ class Attempts:
                 self._stop(attempt, Verdict.CANCELLED)
 
     async def run(self, run_id: UUID) -> int:
-        """Claim a run and bring it to its end; returns what it is charged. Raises `HandedBack`, `EngineDead`.
+        """Claim a run and bring it to its end; returns what it came to. Raises `HandedBack`, `EngineDead`.
 
         Does nothing when it is not ours.
         """
@@ -96,7 +96,7 @@ class Attempts:
                 self._releases.want_all()
                 return 0
             await self._carry(attempt)
-            return attempt.run.charged_tokens
+            return attempt.run.drawn
 
     async def _carry(self, attempt: Attempt) -> None:
         self._live.add(attempt)
@@ -218,7 +218,7 @@ class Attempts:
 
     def _pace(self, attempt: Attempt) -> Pace:
         run = attempt.run
-        return Pace(self.meter.tallies[run.tier_id], run, attempt.claim, is_first=not attempt.draft.token_ids)
+        return Pace(self.meter.tallies[run.room_tier], run, attempt.claim, is_first=not attempt.draft.token_ids)
 
     async def _end(self, attempt: Attempt, stream: RunStream, text: str, outcome: Outcome) -> None:
         await stream.flush()
@@ -230,7 +230,7 @@ class Attempts:
 
     def _note_end(self, attempt: Attempt) -> None:
         run = attempt.run
-        self.meter.tallies[run.tier_id].ended[run.status] += 1
+        self.meter.tallies[run.room_tier].ended[run.status] += 1
         logger.info(
             "run.ended run=%s attempt=%d status=%s code=%s output_tokens=%d",
             *(run.pk, attempt.claim.attempt, run.status, run.error_code or "-", run.output_tokens),

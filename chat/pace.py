@@ -15,7 +15,7 @@ from scheduler import prices
 @contextmanager
 def in_hand(meter: Meter, run: Run, claim: Claim) -> Iterator[None]:
     """A claimed run is in the worker's hands meanwhile. How long it had waited counts once, at its first claim."""
-    tally = meter.tallies[run.tier_id]
+    tally = meter.tallies[run.room_tier]
     tally.in_hand += 1
     tally.taken += 1
     if claim.attempt == 1:

@@ -16,6 +16,7 @@ from kombu.exceptions import KombuError
 from redis.exceptions import RedisError
 
 from chat.models import Run, Status
+from chat.models.runs import room_tier
 from scheduler.admission import Waiting
 from scheduler.dispatch import Dispatcher, broker_client
 from scheduler.dispensable import shared
@@ -28,13 +29,13 @@ logger = logging.getLogger(__name__)
 # From a worker's pull to its claim; the database may be busy.
 TAKING_S = 0.5
 # What `readmit` reads of runs, beside their chats' owner.
-READS = ("model", "tier", "input_tokens", "max_output_tokens", "released_at")
+READS = ("kind", "model", "tier", "input_tokens", "max_output_tokens", "released_at")
 
 
 def admit(run: Run) -> None:
     """Let a queued run into its room. With the broker away it waits in the database."""
     try:
-        sent = dispatcher().admit([newcomer(run)], run.model_id, run.tier_id)
+        sent = dispatcher().admit([newcomer(run)], run.model_id, run.room_tier)
     except (RedisError, KombuError, OSError) as error:
         # The row stays queued, by which the reaper finds it.
         logger.warning("dispatch.failed run=%s reason=%s", run.pk, type(error).__name__)
@@ -48,9 +49,9 @@ def withdraw(run: Run) -> bool:
     With the broker away its message finds nothing to do.
     """
     try:
-        if not dispatcher().remove(newcomer(run), run.model_id, run.tier_id):
+        if not dispatcher().remove(newcomer(run), run.model_id, run.room_tier):
             return False
-        release(run.model_id, run.tier_id)
+        release(run.model_id, run.room_tier)
     except (RedisError, KombuError, OSError) as error:
         logger.warning("dispatch.not_withdrawn run=%s reason=%s", run.pk, type(error).__name__)
     return True
@@ -63,7 +64,7 @@ def readmit(runs: Iterable[Run]) -> int:
     claim it. If that takes longer it is sent twice, which the claim makes harmless. Releases as well: whoever should
     have may be dead. Raises `RedisError` or `KombuError` when the broker is away.
     """
-    room_of = attrgetter("model_id", "tier_id")
+    room_of = attrgetter("model_id", "room_tier")
     rooms = {room: {run.pk: run for run in group} for room, group in groupby(sorted(runs, key=room_of), key=room_of)}
     missing = {room: dispatcher().missing([*waiting], *room) for room, waiting in rooms.items()}
     if any(missing.values()):
@@ -89,7 +90,7 @@ def release(model: str, tier: str, departed: int = 0, corrections: Iterable[Corr
 def correct(run: Run) -> None:
     """Let the order know what a run came to that its worker does not tell of. With the broker away it never does."""
     try:
-        release(run.model_id, run.tier_id, corrections=[correction(run)])
+        release(run.model_id, run.room_tier, corrections=[correction(run)])
     except (RedisError, KombuError, OSError) as error:
         logger.warning("dispatch.not_corrected run=%s reason=%s", run.pk, type(error).__name__)
 
@@ -100,8 +101,8 @@ def newcomer(run: Run) -> Newcomer:
 
 
 def correction(run: Run) -> Correction:
-    """What an ended run was charged, in place of its cost."""
-    return Correction(run.chat.owner_id, run.cost, run.charged_tokens)
+    """What an ended run came to, in place of its cost."""
+    return Correction(run.chat.owner_id, run.cost, run.drawn)
 
 
 def release_all() -> None:
@@ -110,8 +111,9 @@ def release_all() -> None:
     Raises `RedisError` or `KombuError` when the broker is away.
     """
     waiting = Run.objects.filter(status=Status.QUEUED, released_at=None).order_by()
-    for model, tier in waiting.values_list("model", "tier").distinct():
-        release(model, tier)
+    kinds = waiting.values_list("model", "tier", "kind").distinct()
+    for room in {(model, room_tier(tier, kind)) for model, tier, kind in kinds}:
+        release(*room)
 
 
 def retry_after_s(waiting: Waiting, model: Model, tier: Tier) -> int:

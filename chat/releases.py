@@ -51,12 +51,12 @@ class Releases:
 
     def claimed(self, run: Run) -> None:
         """`run` has left its queue: there is room for one more in there."""
-        self._wanted[run.model_id, run.tier_id].claimed += 1
+        self._wanted[run.model_id, run.room_tier].claimed += 1
         self._called.set()
 
     def ended(self, run: Run) -> None:
         """There may be room for one more after `run`: whoever should have released it may be dead."""
-        wish = self._wanted[run.model_id, run.tier_id]
+        wish = self._wanted[run.model_id, run.room_tier]
         if Status(run.status).is_terminal:
             wish.corrections.append(queueing.correction(run))
         self._called.set()

@@ -23,13 +23,15 @@ PULL_S = 1.0
 class QueueNames:
     """The model's queues as its host names and weighs them, read again every `READ_S`. Read by another thread."""
 
-    def __init__(self, weights: Mapping[str, int], read: Callable[[], Mapping[str, int]], order: QueueOrder) -> None:
+    def __init__(
+        self, weights: Mapping[str, float], read: Callable[[], Mapping[str, float]], order: QueueOrder
+    ) -> None:
         self.order = order
         self._read = read
         self._is_known = True
         self._heed(weights)
 
-    def _heed(self, weights: Mapping[str, int]) -> None:
+    def _heed(self, weights: Mapping[str, float]) -> None:
         self.now = tuple(weights)
         self.order.weigh(weights)
 

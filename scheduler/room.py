@@ -37,6 +37,11 @@ def queue_name(model: str, tier: str) -> str:
     return f"gen.{model}.{tier}"
 
 
+def is_background(queue: str) -> bool:
+    """Whether nobody waits for the runs of that queue."""
+    return queue.endswith(f".{BACKGROUND}")
+
+
 def room_key(model: str, tier: str) -> str:
     """The key of a room's sorted set."""
     return f"room:{model}:{tier}"
