@@ -6,12 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
+from uuid import UUID
 
 from bench.simulation.broker import Broker
 from bench.simulation.events import Events
 from bench.simulation.runs import Pace, Run
 from bench.simulation.worker import Worker
 from scheduler.room import Correction, Newcomer, Release, queue_name
+from scheduler.routing import Report
 
 
 class Waits(Protocol):
@@ -21,8 +23,9 @@ class Waits(Protocol):
         self,
         lookahead: int,
         newcomers: Sequence[Newcomer] = (),
-        departed: int = 0,
+        departed: Sequence[UUID] = (),
         corrections: Sequence[Correction] = (),
+        report: Report | None = None,
     ) -> Release:
         """As `Room.release`."""
 
@@ -69,7 +72,11 @@ class Cell:
         self._release(run.tier, [Newcomer(run.id, run.prompt.person.id, run.cost)])
 
     def _release(
-        self, tier: str, newcomers: Sequence[Newcomer] = (), departed: int = 0, corrections: Sequence[Correction] = ()
+        self,
+        tier: str,
+        newcomers: Sequence[Newcomer] = (),
+        departed: Sequence[UUID] = (),
+        corrections: Sequence[Correction] = (),
     ) -> list[str]:
         """Tell a room, and send whom it lets go; returns the queues for which nothing waits."""
         release = self._rooms[tier].release(self._setting.lookahead, newcomers, departed, corrections)
@@ -103,7 +110,7 @@ class Cell:
         run.started_at_s = self._events.now_s
         for tell in self.on_start:
             tell(run)
-        worker.order.rest(self._release(run.tier, departed=1))
+        worker.order.rest(self._release(run.tier, departed=[run.id]))
         service_s = self._setting.pace.service_s(run.prompt)
         self._events.after(service_s, partial(self._end, run))
         self._events.after(service_s + self._setting.finish_s, partial(self._leave, run, worker))
