@@ -20,6 +20,7 @@ from chat.attempt import Attempt, AttemptLost, Cancelled, Summons, Verdict
 from chat.burials import end_as_told
 from chat.draft import Draft
 from chat.finishing import finish_run
+from chat.gauge import Gauge
 from chat.leases import Holding, Leases
 from chat.models import Claim, Message, Outcome, Run, RunTaken
 from chat.pace import Pace, in_hand
@@ -56,6 +57,8 @@ class Attempts:
         self._releases = releases
         self._announcer = announcer
         self._gate = Gate(workplace.engine, workplace.on_room)
+        self._gauge = Gauge(workplace.worker_name, self._gate)
+        releases.tell_of(self._gauge.report)
         self.meter = Meter()
         self._summonses: set[Summons] = set()
         self._live: set[Attempt] = set()
@@ -208,17 +211,19 @@ class Attempts:
         draft, visit, pace = attempt.draft, attempt.visit, self._pace(attempt)
         async with visit.inside(generation.most_tokens), aclosing(self._engine.generate(generation)) as steps:
             attempt.check()  # what came after its turn had come found nothing to abort
-            async for step in steps:
-                if step.finish_reason in {None, FinishReason.ABORT}:
-                    attempt.check()
-                pace.note(step)
-                stream.push(draft.add(step), step.token_ids)
+            with self._gauge.generating():
+                pace.enter(len(generation.prompt_ids))
+                async for step in steps:
+                    if step.finish_reason in {None, FinishReason.ABORT}:
+                        attempt.check()
+                    pace.note(step)
+                    stream.push(draft.add(step), step.token_ids)
         if draft.finish_reason is FinishReason.ABORT:
             raise HandedBack(attempt.request_id)  # by the engine itself, which is going down
 
     def _pace(self, attempt: Attempt) -> Pace:
-        run = attempt.run
-        return Pace(self.meter.tallies[run.room_tier], run, attempt.claim, is_first=not attempt.draft.token_ids)
+        run, tally = attempt.run, self.meter.tallies[attempt.run.room_tier]
+        return Pace(tally, self._gauge.prefill, run, attempt.claim, is_first=not attempt.draft.token_ids)
 
     async def _end(self, attempt: Attempt, stream: RunStream, text: str, outcome: Outcome) -> None:
         await stream.flush()
