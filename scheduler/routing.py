@@ -25,7 +25,11 @@ class Decision(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """What was decided for a run, and by which numbers: None where they were not known."""
+    """What was decided for a run, and by which numbers: None where they were not known.
+
+    `wait_ms` is by how much longer it would wait for its worker than for any, `saving_ms` what its prefix takes to
+    compute.
+    """
 
     decision: Decision
     worker: str

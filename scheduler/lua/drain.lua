@@ -67,6 +67,12 @@ local function count_batch(drain)
     drain.gap_ms = 0
 end
 
+-- Between one run and the next, of all workers together; 0 until that was measured.
+local function interval_ms(key)
+    local drain = read_drain(key)
+    return drain.runs > 0 and drain.busy_ms / drain.runs or 0
+end
+
 local function counted_ms(drain, silence_ms)
     if drain.batches == 0 then
         return silence_ms

@@ -58,7 +58,10 @@ while queued < lookahead do
     if not run_id then
         break
     end
-    local decision, worker, wait_ms, saving_ms = route(routes, run_id, warm, tiers, now)
+    local decision, worker, wait_ms, saving_ms = '', '', false, false
+    if warm then
+        decision, worker, wait_ms, saving_ms = route(routes, run_id, warm, tiers, queued * interval_ms(KEYS[3]), now)
+    end
     -- A sticky queue is no part of the depth: what its worker's waits are worth bounds it.
     if decision ~= 'warm' then
         queued = queued + 1

@@ -1,5 +1,5 @@
--- To whom a run goes: to the worker whose prefix cache is warm for it, as long as the wait for that worker is shorter
--- than the prefix would take to compute, else to all. Stands before the scripts that call it.
+-- To whom a run goes: to the worker whose prefix cache is warm for it, unless the wait there is longer than the wait for
+-- any worker by more than the prefix would take to compute; then to all. Stands before the scripts that call it.
 --
 -- routes.queue    list, the tier's Celery queue; workers take from its tail, and each from that of a sticky one as well,
 --                 <queue>@<worker>
@@ -66,8 +66,8 @@ local function held_for(routes, worker, tiers)
     return count
 end
 
--- Tells the decision, the wait and the saving; false is not known.
-local function decide(routes, warm, tiers, now)
+-- Tells the decision, by how much longer the wait is there than for any worker, and the saving; false is not known.
+local function decide(routes, warm, tiers, any_ms, now)
     local told = read_worker(routes.workers, warm.worker, now)
     if not told or not told.is_fresh then
         return 'silent', false, false
@@ -79,17 +79,15 @@ local function decide(routes, warm, tiers, now)
     elseif told.interval_ms == 0 then
         return 'busy', false, saving_ms
     end
-    local wait_ms = releases * told.interval_ms
+    local wait_ms = math.max(0, releases * told.interval_ms - any_ms)
     return wait_ms <= saving_ms and 'warm' or 'busy', wait_ms, saving_ms
 end
 
-local function route(routes, run_id, warm, tiers, now)
-    if not warm then
-        return '', '', false, false
-    end
-    local decision, wait_ms, saving_ms = decide(routes, warm, tiers, now)
+-- `tiers` are all of the model's, `any_ms` is how long a run waits that goes to all.
+local function route(routes, run_id, warm, tiers, any_ms, now)
+    local decision, wait_ms, saving_ms = decide(routes, warm, tiers, any_ms, now)
     if decision == 'warm' then
-        stick(routes, run_id, warm.worker, now + math.max(saving_ms, LEAST_MS))
+        stick(routes, run_id, warm.worker, now + math.max(any_ms + saving_ms, LEAST_MS))
     end
     return decision, warm.worker, wait_ms, saving_ms
 end
