@@ -15,8 +15,10 @@ from chat.attempt import Attempt, AttemptLost, Cancelled
 from chat.context import Prompt
 from chat.draft import Counts
 from chat.finishing import mirror
+from chat.gauge import Gauge
 from chat.judging import judge
 from chat.models import Outcome, Run, Status
+from chat.pace import Pace
 from chat.rows import Rows
 from chat.sampling import sampling_of
 from inference.engine import Engine, FinishReason, Generation, GenerationFailed, PromptRejected, Sampling
@@ -97,10 +99,10 @@ def finish(run: Run, attempt: int, outcome: Outcome, text: str, warm_tokens: int
 class BackgroundCourse:
     """How one attempt of a background run goes: no stream, no checkpoints; the next attempt begins anew."""
 
-    def __init__(self, engine: Engine, rows: Rows, meter: Meter) -> None:
+    def __init__(self, engine: Engine, rows: Rows, meter: Meter, gauge: Gauge) -> None:
         self._engine = engine
         self._rows = rows
-        self._meter = meter
+        self._meter, self._gauge = meter, gauge
 
     async def produce(self, attempt: Attempt) -> None:
         """Bring it to its end. Raises `AttemptLost`, `HandedBack`, `EngineDead`, `DatabaseAway`."""
@@ -133,14 +135,18 @@ class BackgroundCourse:
             return await self._warm(attempt, generation.most_tokens)
 
     async def _generate(self, attempt: Attempt, generation: Generation) -> None:
-        draft = attempt.draft
+        run, draft = attempt.run, attempt.draft
+        pace = Pace(self._meter.tallies[run.room_tier], self._gauge.prefill, run, attempt.claim, is_first=False)
         async with aclosing(self._engine.generate(generation)) as steps:
             attempt.check()
-            async for step in steps:
-                if step.finish_reason in {None, FinishReason.ABORT}:
-                    attempt.check()
-                judge(self._meter, attempt, generation, step)
-                draft.add(step)
+            with self._gauge.generating():
+                pace.enter(len(generation.prompt_ids))
+                async for step in steps:
+                    judge(self._meter, attempt, generation, step)
+                    if step.finish_reason in {None, FinishReason.ABORT}:
+                        attempt.check()
+                    pace.note(step)
+                    draft.add(step)
         if draft.finish_reason is FinishReason.ABORT:
             raise HandedBack(attempt.request_id)
         draft.close()

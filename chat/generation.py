@@ -21,6 +21,7 @@ from chat.background import BackgroundCourse
 from chat.burials import end_as_told
 from chat.draft import Draft
 from chat.finishing import finish_run
+from chat.gauge import Gauge
 from chat.judging import judge
 from chat.leases import Holding, Leases
 from chat.models import Claim, Message, Outcome, Run, RunTaken
@@ -65,8 +66,10 @@ class Attempts:
         self._releases = releases
         self._announcements, self._follow_ups = beside.announcements, beside.follow_ups
         self._gate = Gate(workplace.engine, workplace.on_room)
+        self._gauge = Gauge(workplace.worker_name, self._gate)
+        releases.tell_of(self._gauge.report)
         self.meter = Meter()
-        self._background = BackgroundCourse(workplace.engine, rows, self.meter)
+        self._background = BackgroundCourse(workplace.engine, rows, self.meter, self._gauge)
         self._summonses: set[Summons] = set()
         self._live: set[Attempt] = set()
         self._aborts: set[asyncio.Task[None]] = set()
@@ -96,7 +99,7 @@ class Attempts:
                 self._stop(attempt, Verdict.CANCELLED)
 
     async def run(self, run_id: UUID) -> int:
-        """Claim a run and bring it to its end; returns what it is charged. Raises `HandedBack`, `EngineDead`.
+        """Claim a run and bring it to its end; returns what it came to. Raises `HandedBack`, `EngineDead`.
 
         Does nothing when it is not ours.
         """
@@ -106,7 +109,7 @@ class Attempts:
                 self._releases.want_all()
                 return 0
             await self._carry(attempt)
-            return attempt.run.charged_tokens
+            return attempt.run.drawn
 
     async def _carry(self, attempt: Attempt) -> None:
         self._live.add(attempt)
@@ -221,18 +224,20 @@ class Attempts:
         draft, visit, pace = attempt.draft, attempt.visit, self._pace(attempt)
         async with visit.inside(generation.most_tokens), aclosing(self._engine.generate(generation)) as steps:
             attempt.check()  # what came after its turn had come found nothing to abort
-            async for step in steps:
-                judge(self.meter, attempt, generation, step)
-                if step.finish_reason in {None, FinishReason.ABORT}:
-                    attempt.check()
-                pace.note(step)
-                stream.push(draft.add(step), step.token_ids)
+            with self._gauge.generating():
+                pace.enter(len(generation.prompt_ids))
+                async for step in steps:
+                    judge(self.meter, attempt, generation, step)
+                    if step.finish_reason in {None, FinishReason.ABORT}:
+                        attempt.check()
+                    pace.note(step)
+                    stream.push(draft.add(step), step.token_ids)
         if draft.finish_reason is FinishReason.ABORT:
             raise HandedBack(attempt.request_id)  # by the engine itself, which is going down
 
     def _pace(self, attempt: Attempt) -> Pace:
-        run = attempt.run
-        return Pace(self.meter.tallies[run.tier_id], run, attempt.claim, is_first=not attempt.draft.token_ids)
+        run, tally = attempt.run, self.meter.tallies[attempt.run.room_tier]
+        return Pace(tally, self._gauge.prefill, run, attempt.claim, is_first=not attempt.draft.token_ids)
 
     async def _end(self, attempt: Attempt, stream: RunStream, text: str, outcome: Outcome) -> None:
         await stream.flush()
@@ -256,7 +261,7 @@ class Attempts:
 
     def _log_end(self, attempt: Attempt) -> None:
         run = attempt.run
-        self.meter.tallies[run.tier_id].ended[run.status] += 1
+        self.meter.tallies[run.room_tier].ended[run.status] += 1
         logger.info(
             "run.ended run=%s attempt=%d status=%s code=%s output_tokens=%d",
             *(run.pk, attempt.claim.attempt, run.status, run.error_code or "-", run.output_tokens),

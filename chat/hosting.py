@@ -23,6 +23,8 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "chatsite.settings")
 # One for each thread that asks for rows: a renewal of leases must not wait for a connection.
 os.environ.setdefault("DATABASE_POOL", "8")
 django.setup()
+# Of the lightest tier's weight: behind whoever waits for an answer, and never not at all.
+BACKGROUND_PART = 0.1
 
 
 class RowHost:
@@ -49,8 +51,9 @@ class RowHost:
     def queue_order(self) -> FairOrder:
         """One that heeds the tiers' weights."""
         from scheduler.fairness import FairOrder
+        from scheduler.room import is_background
 
-        return FairOrder()
+        return FairOrder(beside=is_background)
 
     def runner(self, workplace: Workplace) -> AbstractAsyncContextManager[Attempts]:
         """Attempts on the workplace's engine."""
@@ -64,13 +67,14 @@ class RowHost:
 def _served_model(slug: str) -> ServedModel:
     from chat.queueing import estimates
     from scheduler.models import Model, Tier
-    from scheduler.room import queue_name
+    from scheduler.room import BACKGROUND, queue_name
 
     model = Model.objects.filter(slug=slug, is_active=True).first()
     if model is None:
         raise NotServed(f"no active model {slug!r}")
     # Of all tiers, not the model's own alone: runs may wait from before a tier lost the model.
-    weights = dict(Tier.objects.values_list("slug", "weight"))
+    weights = dict[str, float](Tier.objects.values_list("slug", "weight"))
+    weights[BACKGROUND] = BACKGROUND_PART * min(weights.values(), default=1)
     estimates().note_weights(slug, weights)
     queues = {queue_name(slug, tier): weight for tier, weight in weights.items()}
     return ServedModel(slug, Path(model.source), model.context_window, queues)

@@ -21,5 +21,5 @@ def judge(meter: Meter, attempt: Attempt, generation: Generation, step: Step) ->
         return
     counted = (step.input_tokens or len(generation.prompt_ids)) - len(draft.token_ids)
     if counted != run.input_tokens:
-        meter.tallies[run.tier_id].miscounted += 1
+        meter.tallies[run.room_tier].miscounted += 1
         logger.error("run.miscounted run=%s asked=%d engine=%d", run.pk, run.input_tokens, counted)

@@ -2,39 +2,58 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from functools import lru_cache
 from itertools import chain, groupby
 from math import ceil
 from operator import attrgetter
+from uuid import UUID
 
 from django.conf import settings
-from django.db.models.functions import Now
+from django.db import connection
 from kombu.exceptions import KombuError
 from redis.exceptions import RedisError
 
 from chat.models import Run, Status
+from chat.models.runs import room_tier
 from scheduler.admission import Waiting
 from scheduler.dispatch import Dispatcher, broker_client
 from scheduler.dispensable import shared
 from scheduler.estimates import Estimates
 from scheduler.models import Model, Tier
 from scheduler.room import Correction, Newcomer, Release
+from scheduler.routing import Decision, Report, Route, Warm
 
 logger = logging.getLogger(__name__)
 
 # From a worker's pull to its claim; the database may be busy.
 TAKING_S = 0.5
 # What `readmit` reads of runs, beside their chats' owner.
-READS = ("model", "tier", "input_tokens", "max_output_tokens", "released_at")
+READS = (
+    *("kind", "model", "tier", "input_tokens", "max_output_tokens", "released_at"),
+    *("warm_worker", "warm_tokens"),
+)
+# Of those that were sent to one worker and are for all since then, the rest of the route stays true. One statement for
+# all runs of a release.
+MARK = """
+    UPDATE chat_run
+       SET released_at = coalesce(released_at, statement_timestamp()),
+           route = coalesce(chat_run.route, '{}') || told.route
+      FROM unnest(%(run_ids)s::uuid[], %(routes)s::text[]::jsonb[]) AS told (run_id, route)
+     WHERE chat_run.id = told.run_id
+"""
+
+LATE = json.dumps({"decision": Decision.LATE})
 
 
 def admit(run: Run) -> None:
     """Let a queued run into its room. With the broker away it waits in the database."""
     try:
-        sent = dispatcher().admit([newcomer(run)], run.model_id, run.tier_id)
+        sent = dispatcher().admit([newcomer(run)], run.model_id, run.room_tier)
     except (RedisError, KombuError, OSError) as error:
         # The row stays queued, by which the reaper finds it.
         logger.warning("dispatch.failed run=%s reason=%s", run.pk, type(error).__name__)
@@ -48,9 +67,9 @@ def withdraw(run: Run) -> bool:
     With the broker away its message finds nothing to do.
     """
     try:
-        if not dispatcher().remove(newcomer(run), run.model_id, run.tier_id):
+        if not dispatcher().remove(newcomer(run), run.model_id, run.room_tier):
             return False
-        release(run.model_id, run.tier_id)
+        release(run.model_id, run.room_tier)
     except (RedisError, KombuError, OSError) as error:
         logger.warning("dispatch.not_withdrawn run=%s reason=%s", run.pk, type(error).__name__)
     return True
@@ -63,7 +82,7 @@ def readmit(runs: Iterable[Run]) -> int:
     claim it. If that takes longer it is sent twice, which the claim makes harmless. Releases as well: whoever should
     have may be dead. Raises `RedisError` or `KombuError` when the broker is away.
     """
-    room_of = attrgetter("model_id", "tier_id")
+    room_of = attrgetter("model_id", "room_tier")
     rooms = {room: {run.pk: run for run in group} for room, group in groupby(sorted(runs, key=room_of), key=room_of)}
     missing = {room: dispatcher().missing([*waiting], *room) for room, waiting in rooms.items()}
     if any(missing.values()):
@@ -75,33 +94,60 @@ def readmit(runs: Iterable[Run]) -> int:
     return sum(map(len, missing.values()))
 
 
-def release(model: str, tier: str, departed: int = 0, corrections: Iterable[Correction] = ()) -> Release:
+def release(
+    model: str,
+    tier: str,
+    departed: Sequence[UUID] = (),
+    corrections: Iterable[Correction] = (),
+    report: Report | None = None,
+) -> Release:
     """Send the runs that are next, while the queue is shallow; call it when a worker has taken one or ended one.
 
-    `departed` is how many workers have taken and nobody has told of yet, `corrections` what those came to that have
-    ended since. Raises `RedisError` or `KombuError` when the broker is away.
+    `departed` are those that workers have taken and nobody has told of yet, `corrections` what those came to that have
+    ended since; a worker reports of itself. Raises `RedisError` or `KombuError` when the broker is away.
     """
-    sent = dispatcher().release(model, tier, departed, corrections)
+    sent = dispatcher().release(model, tier, departed, corrections, report)
     _mark_released(sent)
     return sent
+
+
+def sweep() -> int:
+    """Let all workers have what is kept for one that is silent, or for too long; says how many runs.
+
+    Raises `RedisError` when the broker is away.
+    """
+    late = [run_id for model in Model.objects.values_list("pk", flat=True) for run_id in dispatcher().sweep(model)]
+    _mark_released(Release([], late=late))
+    return len(late)
+
+
+def tell(model: str, report: Report) -> None:
+    """A worker of the model is there, and does so. Raises `RedisError` when the broker is away."""
+    dispatcher().tell(model, report)
+
+
+def leave(model: str, worker: str) -> None:
+    """A worker of the model is about to end. Raises `RedisError` when the broker is away."""
+    dispatcher().leave(model, worker)
 
 
 def correct(run: Run) -> None:
     """Let the order know what a run came to that its worker does not tell of. With the broker away it never does."""
     try:
-        release(run.model_id, run.tier_id, corrections=[correction(run)])
+        release(run.model_id, run.room_tier, corrections=[correction(run)])
     except (RedisError, KombuError, OSError) as error:
         logger.warning("dispatch.not_corrected run=%s reason=%s", run.pk, type(error).__name__)
 
 
 def newcomer(run: Run) -> Newcomer:
     """The run as its room takes it in: charged only once, and told apart by whether a room let it go before."""
-    return Newcomer(run.pk, run.chat.owner_id, run.cost, was_charged=run.released_at is not None)
+    warm = Warm(run.warm_worker, run.warm_tokens) if settings.AFFINITY and run.warm_worker else None
+    return Newcomer(run.pk, run.chat.owner_id, run.cost, run.released_at is not None, warm)
 
 
 def correction(run: Run) -> Correction:
-    """What an ended run was charged, in place of its cost."""
-    return Correction(run.chat.owner_id, run.cost, run.charged_tokens)
+    """What an ended run came to, in place of its cost."""
+    return Correction(run.chat.owner_id, run.cost, run.drawn)
 
 
 def release_all() -> None:
@@ -110,8 +156,9 @@ def release_all() -> None:
     Raises `RedisError` or `KombuError` when the broker is away.
     """
     waiting = Run.objects.filter(status=Status.QUEUED, released_at=None).order_by()
-    for model, tier in waiting.values_list("model", "tier").distinct():
-        release(model, tier)
+    kinds = waiting.values_list("model", "tier", "kind").distinct()
+    for room in {(model, room_tier(tier, kind)) for model, tier, kind in kinds}:
+        release(*room)
 
 
 def retry_after_s(waiting: Waiting, model: Model, tier: Tier) -> int:
@@ -162,5 +209,12 @@ def _dispatcher(broker_url: str, lookahead: int) -> Dispatcher:
 
 
 def _mark_released(release: Release) -> None:
-    if run_ids := [departure.run_id for departure in release.taken]:
-        Run.objects.filter(pk__in=run_ids, released_at=None).update(released_at=Now())
+    routes = {departure.run_id: _told(departure.route) for departure in release.taken}
+    routes |= dict.fromkeys(release.late, LATE)
+    if routes:
+        with connection.cursor() as cursor:
+            cursor.execute(MARK, {"run_ids": [*routes], "routes": [*routes.values()]})
+
+
+def _told(route: Route | None) -> str | None:
+    return json.dumps(asdict(route)) if route else None

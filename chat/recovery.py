@@ -64,6 +64,7 @@ class Reaper:
         """Look once; False when another process is at it. Raises `DatabaseError`."""
         with _only_one() as is_ours:
             if is_ours:
+                self._robustly(self._sweep_queues)
                 self._robustly(self._revive)
                 self._robustly(self._bury)
                 self._robustly(self._expire)
@@ -72,6 +73,11 @@ class Reaper:
                 self._sweep()
                 self._robustly(self._sample)
         return is_ours
+
+    def _sweep_queues(self) -> None:
+        """Runs that wait for one worker and should not: it is silent, or busier than was thought."""
+        if moved := queueing.sweep():
+            logger.info("reaper.swept runs=%d", moved)
 
     def _revive(self) -> None:
         """Runs whose worker went silent, and queued ones of which the broker does not know."""

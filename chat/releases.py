@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TypeVarTuple
+from uuid import UUID
 
 from django.db import DatabaseError
 from kombu.exceptions import KombuError
@@ -19,27 +21,37 @@ from chat.models import Run, Status
 from chat.rows import Rows
 from inference.host import QueueOrder
 from scheduler.room import Correction, queue_name
+from scheduler.routing import Report
 
 logger = logging.getLogger(__name__)
 
 Args = TypeVarTuple("Args")
 
+# A worker that has not told of itself for several of these is silent.
+TELL_S = 2.0
+# Sooner, where another number of slots is free: by that runs are kept for it.
+LOOK_S = 0.25
+LEAVE_S = 1.0
+
 
 @dataclass(slots=True)
 class Wish:
-    """A release that is wanted, and what it is to tell: how many runs were claimed, what others came to."""
+    """A release that is wanted, and what it is to tell: which runs were claimed, what others came to."""
 
-    claimed: int = 0
+    claimed: list[UUID] = field(default_factory=list, repr=False)
     corrections: list[Correction] = field(default_factory=list, repr=False)
 
 
 class Releases:
     """Asks for releases beside the runs' own course: a broker that is away must not cost a run its time.
 
-    A release fills the queue up to its depth, so that any number of wishes for one queue are one. It also tells how
-    many runs have left that queue for this worker meanwhile, by which the drain is measured, and what ended runs came
-    to, by which their users' next are placed; and it hears where nothing waits, for the order between the queues. What
-    falls into an outage of the broker is forgotten: the drain looks slower, and users' counters higher, for a while.
+    A release fills the queue up to its depth, so that any number of wishes for one queue are one. It also tells which
+    runs have left that queue for this worker meanwhile, by which the drain is measured, and what ended runs came to, by
+    which their users' next are placed; and it hears where nothing waits, for the order between the queues. What falls
+    into an outage of the broker is forgotten: the drain looks slower, and users' counters higher, for a while.
+
+    Each tells how the worker does, too, by which runs are kept for it; and where none does for a while, that is told
+    alone. Its model it learns from its first run: until then nobody's prefix is warm here.
     """
 
     def __init__(self, order: QueueOrder) -> None:
@@ -48,15 +60,24 @@ class Releases:
         self._wanted = defaultdict[tuple[str, str], Wish](Wish)  # by model and tier
         self._all_wanted = False
         self._called = asyncio.Event()
+        self._report: Callable[[], Report | None] = lambda: None
+        self._model: str | None = None
+        self._told: Report | None = None
+        self._told_at = 0.0
+
+    def tell_of(self, report: Callable[[], Report]) -> None:
+        """How the worker does, from now on; called on the event loop."""
+        self._report = report
 
     def claimed(self, run: Run) -> None:
         """`run` has left its queue: there is room for one more in there."""
-        self._wanted[run.model_id, run.tier_id].claimed += 1
+        self._model = run.model_id
+        self._wanted[run.model_id, run.room_tier].claimed.append(run.pk)
         self._called.set()
 
     def ended(self, run: Run) -> None:
         """There may be room for one more after `run`: whoever should have released it may be dead."""
-        wish = self._wanted[run.model_id, run.tier_id]
+        wish = self._wanted[run.model_id, run.room_tier]
         if Status(run.status).is_terminal:
             wish.corrections.append(queueing.correction(run))
         self._called.set()
@@ -69,12 +90,17 @@ class Releases:
     @asynccontextmanager
     async def releasing(self) -> AsyncIterator[None]:
         """Release what is wanted, in a task beside."""
-        task = asyncio.create_task(self._release_for_ever(), name="releases")
+        tasks = {
+            asyncio.create_task(self._release_for_ever(), name="releases"),
+            asyncio.create_task(self._tell_for_ever(), name="tells"),
+        }
         try:
             yield
         finally:
-            task.cancel()
-            await asyncio.wait({task})
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+            await self._leave()
             self._rows.close()
 
     async def _release_for_ever(self) -> None:
@@ -87,11 +113,34 @@ class Releases:
             while self._wanted:
                 # The oldest: in a busy tier wishes come faster than a slow broker grants them.
                 model, tier = next(iter(self._wanted))
-                await self._robustly(self.release, model, tier, self._wanted.pop((model, tier)))
+                wish = self._wanted.pop((model, tier))
+                await self._robustly(self.release, model, tier, wish, self._next_report())
 
-    def release(self, model: str, tier: str, wish: Wish) -> None:
+    async def _tell_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_S)
+            if self._model and self._is_news() and (report := self._next_report()):
+                await self._robustly(queueing.tell, self._model, report)
+
+    def _is_news(self) -> bool:
+        report, told = self._report(), self._told
+        is_due = time.monotonic() >= self._told_at + TELL_S
+        return report is not None and (is_due or told is None or told.free != report.free)
+
+    def _next_report(self) -> Report | None:
+        self._told, self._told_at = self._report(), time.monotonic()
+        return self._told
+
+    async def _leave(self) -> None:
+        # Else the reaper finds out: nobody waits for a broker that is away.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LEAVE_S):
+                if self._model and self._told:
+                    await self._robustly(queueing.leave, self._model, self._told.worker)
+
+    def release(self, model: str, tier: str, wish: Wish, report: Report | None) -> None:
         """Do and tell as wished, and hear where nothing waits. In a thread."""
-        sent = queueing.release(model, tier, wish.claimed, wish.corrections)
+        sent = queueing.release(model, tier, wish.claimed, wish.corrections, report)
         waiting = {queue_name(model, each) for each, count in sent.waiting.items() if count}
         # Of a tier that never had a run nothing is told.
         self._order.rest(name for name in self._order.ranked() if name not in waiting)

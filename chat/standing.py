@@ -39,7 +39,7 @@ class Standing:
                  WHERE owner_id = %(user)s AND kind = 'reply' AND status IN ('queued', 'streaming')),
                (SELECT coalesce(json_object_agg(tier_id, runs), '{}')
                   FROM (SELECT tier_id, count(*) AS runs FROM chat_run
-                         WHERE status = 'queued' AND model_id = %(model)s GROUP BY tier_id) waiting),
+                         WHERE kind = 'reply' AND status = 'queued' AND model_id = %(model)s GROUP BY tier_id) waiting),
                (SELECT coalesce(json_object_agg(slug, weight), '{}')
                   FROM scheduler_tier JOIN scheduler_model_tiers ON tier_id = slug WHERE model_id = %(model)s)
           FROM chat_chat

@@ -184,6 +184,8 @@ UNBORN_S = env.int("UNBORN_S", default=120)
 MAX_ATTEMPTS = env.int("MAX_ATTEMPTS", default=5)
 # Messages a queue may hold beyond what workers run: the fewer, the longer order can still change.
 DISPATCH_LOOKAHEAD = env.int("DISPATCH_LOOKAHEAD", default=8)
+# A turn of a chat prefers the worker whose prefix cache is warm for it.
+AFFINITY = env.bool("AFFINITY", default=True)
 HEARTBEAT_S = 15
 # After it a feed ends and its page comes back: so long may a revoked credential hear of chats.
 FEED_S = 600

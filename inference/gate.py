@@ -39,6 +39,11 @@ class Gate:
         """
         return self._limit
 
+    @property
+    def free(self) -> int:
+        """How many more that is."""
+        return max(0, self._limit - len(self._in_hand))
+
     def report(self) -> dict[str, int]:
         """Blocks in all and those that nobody holds; how many runs wait for some now, and had to since the start."""
         return {

@@ -34,13 +34,13 @@ class ServedModel:
     slug: str
     folder: Path
     context_window: int
-    queues: Mapping[str, int]
+    queues: Mapping[str, float]
 
 
 class QueueOrder(Protocol):
     """From which queue a worker takes next. Called from several threads."""
 
-    def weigh(self, weights: Mapping[str, int]) -> None:
+    def weigh(self, weights: Mapping[str, float]) -> None:
         """The queues that exist now, and the weights that hold from now on."""
 
     def ranked(self) -> list[str]:

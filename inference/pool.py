@@ -26,7 +26,7 @@ from celery.worker import state
 from inference import visibility
 from inference.engine import EngineDead
 from inference.host import HandedBack, QueueOrder, Runner
-from inference.queues import COST
+from inference.queues import COST, tier_queue
 
 logger = logging.getLogger(__name__)
 worker_state: Any = state  # its stub knows no value but the first
@@ -97,9 +97,8 @@ class Job:
 
     @property
     def queue(self) -> str:
-        """Whence it came."""
-        name: str = self.args[2]["delivery_info"]["routing_key"]
-        return name
+        """Its tier's, whichever of them it came from."""
+        return tier_queue(self.args[2]["delivery_info"]["routing_key"])
 
     @property
     def cost(self) -> int:

@@ -1,11 +1,15 @@
-"""Which queues a worker pulls from, and in which order: its model's, and those that come to be while it runs."""
+"""Which queues a worker pulls from, and in which order: its model's, and those that come to be while it runs.
+
+A tier has a queue that all workers share, and one for each worker: what is in there is for that one alone.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from itertools import chain, groupby
 from typing import Any
 
 from celery import bootsteps
@@ -20,17 +24,37 @@ READ_S = 2.0
 PULL_S = 1.0
 
 
-class QueueNames:
-    """The model's queues as its host names and weighs them, read again every `READ_S`. Read by another thread."""
+# Between a tier's queue and a worker: no slug has it.
+STICKS_TO = "@"
 
-    def __init__(self, weights: Mapping[str, int], read: Callable[[], Mapping[str, int]], order: QueueOrder) -> None:
+
+def sticky_name(queue: str, worker: str) -> str:
+    """The queue of those runs of a tier's that one worker alone is to take."""
+    return f"{queue}{STICKS_TO}{worker}"
+
+
+def tier_queue(name: str) -> str:
+    """The tier's own queue, whether the name is its or a sticky one's."""
+    return name.partition(STICKS_TO)[0]
+
+
+class QueueNames:
+    """The queues that a worker pulls from. Its host names and weighs the tiers', read again every `READ_S`.
+
+    Read by another thread.
+    """
+
+    def __init__(
+        self, worker: str, weights: Mapping[str, float], read: Callable[[], Mapping[str, float]], order: QueueOrder
+    ) -> None:
         self.order = order
+        self._worker = worker
         self._read = read
         self._is_known = True
         self._heed(weights)
 
-    def _heed(self, weights: Mapping[str, int]) -> None:
-        self.now = tuple(weights)
+    def _heed(self, weights: Mapping[str, float]) -> None:
+        self.now = tuple(chain.from_iterable((sticky_name(queue, self._worker), queue) for queue in weights))
         self.order.weigh(weights)
 
     @asynccontextmanager
@@ -62,20 +86,24 @@ class QueueNames:
 
 
 class FairCycle:
-    """What kombu's Redis channel asks, before each pull, in which order to look at its queues; one a channel."""
+    """What kombu's Redis channel asks, before each pull, in which order to look at its queues; one a channel.
+
+    The order is between tiers; of each the sticky queue comes first, since nobody else takes from that.
+    """
 
     def __init__(self, order: QueueOrder) -> None:
         self._order = order
-        self._queues: frozenset[str] = frozenset()
+        self._of_tier: Mapping[str, Sequence[str]] = {}
 
     def update(self, queues: Iterable[str]) -> None:
         """These the channel pulls from."""
-        self._queues = frozenset(queues)
+        in_turn = sorted(queues, key=lambda name: (tier_queue(name), STICKS_TO not in name))
+        self._of_tier = {tier: tuple(names) for tier, names in groupby(in_turn, key=tier_queue)}
 
     def consume(self, _count: int) -> list[str]:
-        """All of them. One whose tier is gone comes last: nothing new is put there."""
-        ranked = [name for name in self._order.ranked() if name in self._queues]
-        return [*ranked, *sorted(self._queues.difference(ranked))]
+        """All of them. Those whose tier is gone come last: nothing new is put there."""
+        tiers = dict.fromkeys(self._order.ranked()) | dict.fromkeys(self._of_tier)
+        return [name for tier in tiers for name in self._of_tier.get(tier, ())]
 
     def rotate(self, last_used: str) -> str:
         """A message came from there: the pool charges it, which moves the queue."""

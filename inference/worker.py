@@ -120,7 +120,9 @@ def serve(config: WorkerConfig, host: Host, served: ServedModel) -> int:
     from inference.queues import QueueNames
 
     parent_death.remember_spawner()
-    queues = QueueNames(served.queues, lambda: host.served_model(served.slug).queues, host.queue_order())
+    queues = QueueNames(
+        config.worker_name, served.queues, lambda: host.served_model(served.slug).queues, host.queue_order()
+    )
     duty = Duty(
         worker_name=config.worker_name,
         queues=queues,

@@ -12,8 +12,10 @@ from redis import Redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from inference.queues import COST
+from inference.queues import COST, sticky_name
 from scheduler.room import Correction, Departure, Newcomer, Release, Room, queue_name
+from scheduler.routing import Report
+from scheduler.workers import Workers
 
 TASK = "chat.tasks.generate"
 # Somebody waits for the answer to a POST meanwhile, and the row is kept whatever happens here.
@@ -46,23 +48,42 @@ class Dispatcher:
         """Put runs into their room, then do as `release`."""
         return self._send(self._room(model, tier).release(self._lookahead, newcomers), model, tier)
 
-    def release(self, model: str, tier: str, departed: int = 0, corrections: Iterable[Correction] = ()) -> Release:
+    def release(
+        self,
+        model: str,
+        tier: str,
+        departed: Sequence[UUID] = (),
+        corrections: Iterable[Correction] = (),
+        report: Report | None = None,
+    ) -> Release:
         """Send the first runs of a room while its queue is shallow; tells what was sent.
 
-        `departed` is how many runs workers have taken and nobody has told of yet, `corrections` likewise of those that
-        have ended. Two callers at once may send a few more than the queue should hold: its length is read before they
-        send.
+        `departed` are the runs that workers have taken and nobody has told of yet, `corrections` likewise of those that
+        have ended; a worker that calls reports of itself. Two callers at once may send a few more than the queue should
+        hold: its length is read before they send.
         """
         room = self._room(model, tier)
-        return self._send(room.release(self._lookahead, departed=departed, corrections=corrections), model, tier)
+        return self._send(room.release(self._lookahead, (), departed, corrections, report), model, tier)
 
     def missing(self, run_ids: Sequence[UUID], model: str, tier: str) -> list[UUID]:
-        """Those of the runs that wait neither in their room nor in the queue behind it."""
+        """Those of the runs that wait neither in their room nor in a queue behind it."""
         return self._room(model, tier).missing(run_ids)
 
     def remove(self, run: Newcomer, model: str, tier: str) -> bool:
         """Take a run back, from its room or from its queue; False when it waits in neither."""
         return self._room(model, tier).remove(run)
+
+    def sweep(self, model: str) -> list[UUID]:
+        """Let all workers have what is kept for one in vain; tells these runs."""
+        return Workers(self._redis, model).sweep()
+
+    def tell(self, model: str, report: Report) -> None:
+        """A worker is there, and does so."""
+        Workers(self._redis, model).tell(report)
+
+    def leave(self, model: str, worker: str) -> None:
+        """A worker is about to end."""
+        Workers(self._redis, model).leave(worker)
 
     def _room(self, model: str, tier: str) -> Room:
         return Room(self._redis, model, tier)
@@ -71,7 +92,7 @@ class Dispatcher:
         if release.taken:
             with self._producers.acquire(block=True, timeout=TIMEOUT_S) as producer:
                 for departure in release.taken:
-                    self._publish(producer, departure, queue_name(model, tier))
+                    self._publish(producer, departure, _queue_of(departure, queue_name(model, tier)))
         return release
 
     def _publish(self, producer: Any, departure: Departure, queue: str) -> None:
@@ -86,6 +107,11 @@ class Dispatcher:
             retry=True,
             retry_policy=RETRY,
         )
+
+
+def _queue_of(departure: Departure, shared: str) -> str:
+    route = departure.route
+    return sticky_name(shared, route.worker) if route and route.is_sticky else shared
 
 
 def _impatient(connection: Connection) -> Connection:

@@ -38,7 +38,7 @@ class Drain:
     squares: float = 0.0
     overdue_ms: float = 0.0
     waiting: Mapping[str, int] = field(default_factory=dict)
-    weights: Mapping[str, int] = field(default_factory=dict)
+    weights: Mapping[str, float] = field(default_factory=dict)
     charges: Mapping[str, float] = field(default_factory=dict)
     flows: Mapping[str, float] = field(default_factory=dict)
 
@@ -54,7 +54,7 @@ class Drain:
         return cls(
             *(runs, busy_ms, squares, max(0.0, silence_ms - usual_ms)),
             waiting={tier: int(count) for tier, count in waiting.items()},
-            weights={tier: int(weight) for tier, weight in weights.items()},
+            weights={tier: float(weight) for tier, weight in weights.items()},
             charges={tier: float(charge) for tier, charge in charges.items()},
             flows=_flows(stored, clock[0] + clock[1] / 1e6),
         )
@@ -122,7 +122,7 @@ class Estimates:
         """Of a model's queues."""
         return self._redis.ask(lambda: self._read(model), otherwise=Drain())
 
-    def note_weights(self, model: str, weights: Mapping[str, int]) -> None:
+    def note_weights(self, model: str, weights: Mapping[str, float]) -> None:
         """The tiers' weights by which the model's workers take from its queues: whoever reads the drain has them."""
         fields: dict[Any, Any] = {f"weight:{tier}": weight for tier, weight in weights.items()}
         self._redis.ask(lambda: bool(self._client.hset(drain_key(model), mapping=fields)), otherwise=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass
 
 # About as many ended runs say what part of its cost a run comes to.
@@ -19,7 +19,7 @@ class _Share:
     tokens would seem spent, and be given back as their slots go to another name, ahead of which this one then is.
     """
 
-    weight: int
+    weight: float
     ended: float
     running: int = 0
     costs: float = 1.0
@@ -34,7 +34,7 @@ class _Share:
     def _expected(self) -> float:
         return self.running * self.charges / self.costs
 
-    def weigh(self, weight: int) -> None:
+    def weigh(self, weight: float) -> None:
         """Another weight holds from the present tag on."""
         tag, self.weight = self.tag, weight
         self.ended += tag - self.tag
@@ -54,16 +54,20 @@ class FairOrder:
     waiting would come back all the time, on every worker, and each time wait for its turn anew. Knows neither clock nor
     Redis. Golestani, "A Self-Clocked Fair Queueing Scheme", INFOCOM 1994; that whoever comes is next: Goyal, Vin,
     Cheng, "Start-time Fair Queueing", SIGCOMM 1996.
+
+    Those that are `beside` count as waiting for nobody's round: it would be as long as their weight is small, and so
+    much a tier that comes back would be ahead of the others.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, beside: Callable[[str], bool] = lambda _name: False) -> None:
+        self._is_beside = beside
         self._shares: dict[str, _Share] = {}
         self._resting: set[str] = set()
         self._now = 0.0
         self._usual_charge = 0.0
         self._lock = threading.Lock()
 
-    def weigh(self, weights: Mapping[str, int]) -> None:
+    def weigh(self, weights: Mapping[str, float]) -> None:
         """The names that exist now, and the weights that hold from now on; a new name starts at the virtual time."""
         with self._lock:
             known, now = self._shares, self._now
@@ -126,4 +130,5 @@ class FairOrder:
 
     def _lightest_beside(self, resting: Set[str]) -> float:
         """The smallest weight of those for which something waits."""
-        return min((share.weight for name, share in self._shares.items() if name not in resting), default=math.inf)
+        waiting = (name for name in self._shares.keys() - resting if not self._is_beside(name))
+        return min((self._shares[name].weight for name in waiting), default=math.inf)

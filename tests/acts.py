@@ -53,7 +53,7 @@ def bring(run: Run, status: Status, answer: str = "Hello") -> None:
 
 def in_queue(broker: Redis, run: Run) -> list[UUID]:
     """The runs in the Celery queue, the next one first."""
-    messages = broker.lrange(queue_name(run.model_id, run.tier_id), 0, -1)
+    messages = broker.lrange(queue_name(run.model_id, run.room_tier), 0, -1)
     return [UUID(json.loads(message)["headers"]["id"]) for message in reversed(messages)]
 
 

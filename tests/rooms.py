@@ -22,6 +22,11 @@ def of(user_id: UUID, cost: int = A_COST) -> Newcomer:
     return Newcomer(uuid7(), user_id, cost)
 
 
+def somebody(count: int) -> list[UUID]:
+    """So many runs of which nothing else is known."""
+    return [uuid7() for _ in range(count)]
+
+
 def taken(release: Release) -> list[UUID]:
     """Who was let go, first come first."""
     return [departure.run_id for departure in release.taken]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
 from uuid import uuid4
@@ -16,6 +16,7 @@ from bench.simulation.figures import percentile, shares
 from bench.simulation.runs import Pace, Run
 from bench.simulation.site import Plan, Site
 from bench.simulation.tiers import a_model, tiers
+from scheduler.routing import Warm
 
 TIERS = ("pro", "plus", "free")
 DEPTH = 30
@@ -29,6 +30,20 @@ PRO_USERS = (1, 2, 3, 4, 6)
 THINK_S = 1.0  # between an answer and the same user's next question
 
 
+# What was said before, in tokens: 0.5 s of the engine's time.
+HISTORY = 4000
+
+
+def warm_by_turns(run: Run) -> Warm:
+    """Half of all runs have their history cached at either worker."""
+    return Warm(str(run.id.int % SETTING.workers), HISTORY)
+
+
+def warm_at_one(_run: Run) -> Warm:
+    """All have it at one."""
+    return Warm("0", HISTORY)
+
+
 @dataclass(frozen=True, slots=True)
 class Scene:
     """Which tiers always have runs waiting, and who asks in Pro beside: at random, or one question after the other."""
@@ -37,12 +52,13 @@ class Scene:
     pro_runs_per_s: float = 0.0
     pro_users: int = 0
     seconds: float = 600.0
+    setting: Setting = SETTING
     dice: random.Random = field(default_factory=lambda: random.Random(3))
 
     def play(self, url: str) -> Site:
         """Let it happen."""
         model = a_model(queue_depth=100_000)
-        site = Site(Plan(tiers(*TIERS, **UNLIMITED), model, 1, SETTING), url)
+        site = Site(Plan(tiers(*TIERS, **UNLIMITED), model, 1, self.setting), url)
         people = {tier: Person(uuid4(), tier, 0.0, 0.0, 0.0) for tier in TIERS}
         ask = {tier: partial(self._ask, site, people[tier]) for tier in TIERS}
 
@@ -50,6 +66,7 @@ class Scene:
             if run.tier in self.pressing:  # so many always wait
                 site.events.after(0, ask[run.tier])
 
+        site.cells[0].watch()
         site.cells[0].on_start.append(follow)
         for tier in self.pressing:
             for _ in range(DEPTH):
@@ -81,6 +98,10 @@ def report(url: str) -> None:
     print(f"all tiers saturated, {len(saturated)} runs: {_shares(saturated)}")
     print(f"    longest stretch without a start of Free: {_longest_stretch(saturated)} starts")
     print(f"Pro idle: {_shares(ended(Scene(TIERS[1:]).play(url)))}")
+    for title, warm in (("warm by turns at two workers", warm_by_turns), ("all warm at one worker", warm_at_one)):
+        runs = ended(Scene(setting=replace(SETTING, warm=warm)).play(url))
+        hits = sum(run.is_hit for run in runs) / len(runs)
+        print(f"{title}: {len(runs)} runs, {hits:.0%} where they are warm; {_shares(runs)}")
     releases_per_s = len(saturated) / (Scene().seconds - SETTLE_S)
     for part in PARTS:
         scene = Scene(TIERS[1:], pro_runs_per_s=releases_per_s * part * 8 / 12)

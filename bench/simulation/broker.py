@@ -21,6 +21,11 @@ class Broker:
         self._redis.lpush(queue, *run_ids)
         self._depths[queue] += len(run_ids)
 
+    def moved(self, queue: str, to: str) -> None:
+        """A script has moved a message."""
+        self._depths[queue] -= 1
+        self._depths[to] += 1
+
     def pull(self, queues: Sequence[str]) -> tuple[str, str] | None:
         """The next message of the first queue that has any, in the order given, with that queue; what BRPOP does."""
         queue = next((queue for queue in queues if self._depths[queue]), None)

@@ -89,7 +89,9 @@ def _print_room(redis: Redis, room: Room, waiting: int) -> None:
     users = deque(newcomer.user_id for newcomer in _newcomers(CALLS))
     coming, short = iter(_newcomers(CALLS)), _newcomers(CALLS)
     admit = _by_server(redis, lambda: room.release(0, [next(coming)]))
-    release = _by_server(redis, lambda: room.release(1, departed=1, corrections=[Correction(users.pop(), COST, 200)]))
+    release = _by_server(
+        redis, lambda: room.release(1, departed=[uuid7()], corrections=[Correction(users.pop(), COST, 200)])
+    )
     room.release(0, short)
     place = _by_server(redis, lambda: room.position(short[0].run_id))
     remove = _by_server(redis, lambda: room.remove(short.pop()))

@@ -10,6 +10,7 @@ from uuid import UUID
 from redis import Redis
 
 from scheduler.room import Correction, Departure, Newcomer, Release, queue_name
+from scheduler.routing import Report
 
 
 class Order(Protocol):
@@ -68,8 +69,9 @@ class PlainRoom:
         self,
         lookahead: int,
         newcomers: Iterable[Newcomer] = (),
-        departed: int = 0,  # noqa: ARG002  (as of `Room.release`)
+        departed: Sequence[UUID] = (),  # noqa: ARG002  (as of `Room.release`)
         corrections: Sequence[Correction] = (),  # noqa: ARG002
+        report: Report | None = None,  # noqa: ARG002
     ) -> Release:
         """As `Room.release`; no estimate is kept."""
         for each in newcomers:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from bench.simulation.demand import Prompt
+from scheduler.routing import Warm
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +19,10 @@ class Pace:
     def first_token_s(self, prompt: Prompt) -> float:
         """From the start to the first token."""
         return prompt.input_tokens / self.input_tokens_per_s
+
+    def history_s(self, run: Run) -> float:
+        """For what was said before, where its worker is not the one that has it."""
+        return 0.0 if run.warm is None or run.is_hit else run.warm.tokens / self.input_tokens_per_s
 
     def service_s(self, prompt: Prompt) -> float:
         """From the start to the last token."""
@@ -33,6 +38,9 @@ class Run:
     cost: int
     started_at_s: float | None = None
     ended_at_s: float | None = None
+    # Whose cache has what was said before, which another computes anew; and who took it.
+    warm: Warm | None = None
+    worker: str = ""
 
     @property
     def tier(self) -> str:
@@ -43,6 +51,11 @@ class Run:
     def charge(self) -> int:
         """What it is charged in the end."""
         return self.prompt.input_tokens + self.prompt.output_tokens
+
+    @property
+    def is_hit(self) -> bool:
+        """Whether the worker that is warm for it took it."""
+        return self.warm is not None and self.warm.worker == self.worker
 
     @property
     def wait_s(self) -> float:

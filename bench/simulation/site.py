@@ -23,6 +23,7 @@ from scheduler.limits import Limits
 from scheduler.models import Model, Tier
 from scheduler.prices import cost
 from scheduler.room import Room
+from scheduler.workers import Workers
 
 MakeRoom = Callable[[Redis, str, str, Events], Waits]
 
@@ -67,8 +68,9 @@ class Site:
         rooms = {
             tier.slug: self._plan.make_room(self._redis, slug, tier.slug, self.events) for tier in self._plan.tiers
         }
-        weights = {tier.slug: tier.weight for tier in self._plan.tiers}
-        cell = Cell(Served(slug, rooms, weights), self._plan.setting, Broker(self._redis), self.events)
+        weights = {tier.slug: float(tier.weight) for tier in self._plan.tiers}
+        served = Served(slug, rooms, weights, Workers(self._redis, slug, self.events.now_ms))
+        cell = Cell(served, self._plan.setting, Broker(self._redis), self.events)
         cell.on_start.append(gates.started)
         cell.on_end.append(gates.ended)
         return cell

@@ -15,9 +15,10 @@ from redis import Redis
 
 from chat.models import Run, Status
 from inference import reports
-from inference.reports import Seen, TierReport
+from inference.reports import Report, Seen, TierReport
 from scheduler.dispensable import shared
 from scheduler.models import Model, Tier
+from scheduler.room import BACKGROUND
 
 # A model and a tier.
 Place = tuple[str, str]
@@ -27,7 +28,7 @@ IDLE = TierReport()
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Queued runs of one model and tier, and for how long the oldest of them has waited."""
+    """Queued replies of one model and tier, and for how long the oldest of them has waited."""
 
     runs: int = 0
     oldest_s: float = 0.0
@@ -120,13 +121,13 @@ def draw() -> Picture:
 
 def _waiting() -> dict[Place, Waiting]:
     age = ExpressionWrapper(Now() - Min("created_at"), output_field=DurationField())
-    queued = Run.objects.filter(status=Status.QUEUED).order_by().values("model", "tier")
+    queued = Run.objects.filter(kind=Run.Kind.REPLY, status=Status.QUEUED).order_by().values("model", "tier")
     rows = queued.annotate(runs=Count("pk"), oldest=age).values_list("model", "tier", "runs", "oldest")
     return {(model, tier): Waiting(runs, cast(timedelta, oldest).total_seconds()) for model, tier, runs, oldest in rows}
 
 
 def _load(model: Model, tiers: Iterable[Tier], waiting: Mapping[Place, Waiting], workers: Sequence[Seen]) -> ModelLoad:
-    parts = [seen.report.tiers for seen in workers if seen.is_fresh]
+    parts = [_replies(seen.report) for seen in workers if seen.is_fresh]
     busy = {slug for part in parts for slug, of_tier in part.items() if of_tier.in_hand or of_tier.taken_per_s}
     shown = {tier.pk for tier in model.tiers.all()} | busy | {tier for slug, tier in waiting if slug == model.pk}
     charged_per_s = sum(of_tier.charged_per_s for part in parts for of_tier in part.values())
@@ -138,6 +139,10 @@ def _load(model: Model, tiers: Iterable[Tier], waiting: Mapping[Place, Waiting],
         if tier.pk in shown
     )
     return ModelLoad(model, list(loads), workers)
+
+
+def _replies(report: Report) -> Mapping[str, TierReport]:
+    return {slug: part for slug, part in report.tiers.items() if slug != BACKGROUND}
 
 
 def _tier_load(tier: Tier, waiting: Waiting, parts: Sequence[TierReport], all_charged_per_s: float) -> TierLoad:

@@ -250,6 +250,11 @@ class RunQuerySet(models.QuerySet["Run"]):
         return Holder(*row) if row else None
 
 
+def room_tier(tier: str, kind: str) -> str:
+    """Among whom a run of the kind waits whose user has that tier."""
+    return tier if kind == Run.Kind.REPLY else BACKGROUND
+
+
 class Run(models.Model):
     """The producing of one assistant message, over as many attempts as it takes."""
 
@@ -378,12 +383,20 @@ class Run(models.Model):
     @property
     def room_tier(self) -> str:
         """Among whom it waits: those of its tier, or the background runs of all."""
-        return self.tier_id if self.kind == self.Kind.REPLY else BACKGROUND
+        return room_tier(self.tier_id, self.kind)
 
     @property
     def cost(self) -> int:
         """The most tokens that it may be charged."""
         return prices.cost(self.input_tokens, self.max_output_tokens)
+
+    @property
+    def drawn(self) -> int:
+        """What its end took of the share of its room; of its user's budget too, if it is a reply."""
+        if self.kind == self.Kind.REPLY or not Status(self.status).is_terminal:
+            return self.charged_tokens
+        counts = self.input_tokens, self.cached_tokens, self.output_tokens
+        return prices.charge(*counts, self.model.cached_token_percent)
 
     @property
     def resumptions(self) -> dict[int, int]:

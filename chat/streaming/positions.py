@@ -11,7 +11,7 @@ from redis.exceptions import RedisError
 
 from chat.streaming.hub import Live, Wait
 from scheduler.estimates import Drain
-from scheduler.room import POSITION, drain_key, queue_name, room_key
+from scheduler.room import POSITION, drain_key, position_keys
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ class RoomPositions:
         models = list(dict.fromkeys(live.model for live in waiting))
         async with self._broker.pipeline(transaction=False) as pipe:
             for live in waiting:
-                keys = room_key(live.model, live.tier), queue_name(live.model, live.tier)
+                keys = position_keys(live.model, live.tier)
                 pipe.eval(POSITION, len(keys), *keys, str(live.run_id))
             for model in models:
                 pipe.hgetall(drain_key(model))

@@ -67,6 +67,12 @@ local function count_batch(drain)
     drain.gap_ms = 0
 end
 
+-- Between one run and the next, of all workers together; 0 until that was measured.
+local function interval_ms(key)
+    local drain = read_drain(key)
+    return drain.runs > 0 and drain.busy_ms / drain.runs or 0
+end
+
 local function counted_ms(drain, silence_ms)
     if drain.batches == 0 then
         return silence_ms
@@ -78,23 +84,36 @@ local function without_tier(key, tier)
     return string.sub(key, 1, -#tier - 1)
 end
 
+-- How many of a tier are kept for workers: in all, and for one or, where none asks, for any.
+local function count_sticky(sticky, holders, worker)
+    local count = redis.call('ZCARD', sticky)
+    if count == 0 or worker == '' then
+        return count, count
+    end
+    return count, tonumber(redis.call('HGET', holders, '@' .. worker) or 0)
+end
+
 -- Counted anew of all tiers, in their rooms and queues: who was last may have been cancelled in a worker's hands, of
 -- which nobody tells. The others' keys are not declared, for which the broker must be one server.
-local function count_waiting(keys, tier)
+-- By tier it tells what the worker could take that asks: what waits for others only is no reason to keep it a share.
+local function count_waiting(keys, tier, worker)
     local room, queue = without_tier(keys[1], tier), without_tier(keys[2], tier)
+    local sticky, holders = without_tier(keys[6], tier), without_tier(keys[7], tier)
     redis.call('HSETNX', keys[3], 'waiting:' .. tier, 0)
-    local total, by_tier = 0, {}
+    local total, by_tier, tiers = 0, {}, {}
     for _, field in ipairs(redis.call('HKEYS', keys[3])) do
         local of = string.match(field, '^waiting:(.*)')
         if of then
+            local kept, own = count_sticky(sticky .. of, holders .. of, worker)
             local count = redis.call('LLEN', queue .. of) + redis.call('ZCARD', room .. of)
-            redis.call('HSET', keys[3], field, count)
-            total = total + count
+            redis.call('HSET', keys[3], field, count + kept)
+            total = total + count + kept
             by_tier[#by_tier + 1] = of
-            by_tier[#by_tier + 1] = count
+            by_tier[#by_tier + 1] = count + own
+            tiers[#tiers + 1] = of
         end
     end
-    return total, by_tier
+    return total, by_tier, tiers
 end
 
 -- What a run of the tier comes to, beside those that ended before it.
@@ -111,9 +130,9 @@ local function note_flow(key, tier, departed, now)
     redis.call('HSET', key, 'flow:' .. tier, counted, 'flow_at:' .. tier, string.format('%.0f', now))
 end
 
--- `keys` are the tier's room and queue, and the drain. Tells each tier and how many wait there.
-local function note_departures(keys, tier, departed, now)
-    local drain, waiting, by_tier = read_drain(keys[3]), count_waiting(keys, tier)
+-- `keys` are those of release.lua. Tells each tier and how many wait there for the worker that asks; and the tiers.
+local function note_departures(keys, tier, worker, departed, now)
+    local drain, waiting, by_tier, tiers = read_drain(keys[3]), count_waiting(keys, tier, worker)
     -- Another server's clock may be behind.
     drain.at, drain.since = math.min(drain.at, now), math.min(drain.since, now)
     local is_batch_over = now - drain.at >= BATCH_MS
@@ -135,6 +154,6 @@ local function note_departures(keys, tier, departed, now)
         drain.since = now
     end
     write_drain(keys[3], drain)
-    return by_tier
+    return by_tier, tiers
 end
 

@@ -8,6 +8,7 @@
 -- rooms.counters  sorted set: user -> counter, of those above the virtual time who have nothing waiting; the counter of
 --                 others is the end of the last of their waiting runs
 -- rooms.owners    hash:  run:<id>   cost, and user unless it was charged before
+--                        warm:<id>  tokens that a worker's prefix cache has of its prompt, and that worker
 --                        user:<id>  ids of their waiting runs, in order
 --                        now        the virtual time
 -- All numbers are whole, hence exact.
@@ -111,7 +112,7 @@ end
 -- and which of their runs stand behind it. A run that is not known has no cost.
 local function leave(rooms, run_id, tag)
     local cost, user = owner_of(rooms, run_id)
-    redis.call('HDEL', rooms.owners, 'run:' .. run_id)
+    redis.call('HDEL', rooms.owners, 'run:' .. run_id, 'warm:' .. run_id)
     if not user then
         return cost
     end
@@ -140,7 +141,19 @@ local function give_back(rooms, user, tokens)
     end
 end
 
--- The first run, for a worker.
+-- Beside `run:<id>`: the release before this one goes on reading that.
+local function note_warm(rooms, run_id, worker, tokens)
+    if worker ~= '' then
+        redis.call('HSET', rooms.owners, 'warm:' .. run_id, tokens .. ' ' .. worker)
+    end
+end
+
+local function warm_of(rooms, run_id)
+    local tokens, worker = string.match(redis.call('HGET', rooms.owners, 'warm:' .. run_id) or '', '^(%d+) (.+)$')
+    return tokens and {worker = worker, tokens = tonumber(tokens)}
+end
+
+-- The first run, for a worker: its id, its cost, and who is warm for it.
 local function take_first(rooms)
     local run_id, tag = unpack(redis.call('ZPOPMIN', rooms.room))
     if not run_id then
@@ -148,11 +161,12 @@ local function take_first(rooms)
     end
     tag = tonumber(tag)
     redis.call('HSET', rooms.owners, 'now', whole(math.max(virtual_time(rooms), tag)))
+    local warm = warm_of(rooms, run_id)
     local cost, user, waiting = leave(rooms, run_id, tag)
     if user and #waiting == 0 then
         keep_counter(rooms, user, tag + cost)
     end
-    return run_id, cost
+    return run_id, cost, warm
 end
 
 -- A run that will not be served, from among those that wait; false when it does not.

@@ -32,6 +32,12 @@ def runs(new_run: Callable[..., Run], chat: Chat) -> list[Run]:
     return made
 
 
+@pytest.fixture
+def long_run(new_run: Callable[..., Run]) -> Run:
+    """Its prompt has some 500 tokens."""
+    return new_run(text="word " * 500)
+
+
 async def tally_of(run: Run, script: Script = TEN_TOKENS) -> tuple[Tally, Run]:
     """What is counted when a new worker carries the run, and the run's row afterwards."""
     async with working(script) as worker:
@@ -93,3 +99,15 @@ async def test_a_token_asks_nothing_of_redis_but_its_append(runs: list[Run], mon
 
     few, many = found
     assert len(many) < len(few) + 5, "what it asks beside, at its claim and its end, may be one wish or two"
+
+
+@pytest.mark.parametrize(("cached", "least_us"), [(100, 200_000 / 600), (400, 0)])
+async def test_what_a_prompts_tokens_take_is_measured_where_many_were_computed(
+    long_run: Run, cached: int, least_us: float
+) -> None:
+    async with working(replace(TEN_TOKENS, first_token_ms=200, cached_tokens=cached)) as worker:
+        await worker.attempts.run(long_run.pk)
+        measured_us = worker.attempts._gauge.report().prefill_us
+
+    assert measured_us >= least_us
+    assert bool(measured_us) == bool(least_us)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from uuid import UUID
 
 import pytest
 from redis import Redis
@@ -16,6 +17,7 @@ from chat.releases import Releases
 from inference.scripted_engine import Script
 from scheduler.fairness import FairOrder
 from scheduler.room import Correction, Release, drain_key, queue_name
+from scheduler.routing import Report
 from tests.chat.generating import working
 from tests.streaming.telling import until
 
@@ -25,8 +27,10 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, int]]:
     """What was asked of the broker: model, tier and how many have left."""
     calls: list[tuple[str, str, int]] = []
 
-    def release(model: str, tier: str, departed: int, _corrections: Iterable[Correction]) -> Release:
-        calls.append((model, tier, departed))
+    def release(
+        model: str, tier: str, departed: Sequence[UUID], _corrections: Iterable[Correction], _report: Report | None
+    ) -> Release:
+        calls.append((model, tier, len(departed)))
         return Release([], {"free": 2, "plus": 0})
 
     monkeypatch.setattr(queueing, "release", release)

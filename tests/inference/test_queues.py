@@ -11,7 +11,7 @@ from redis import Redis
 
 from inference import queues
 from inference.host import NotServed
-from inference.queues import COST, FairCycle, QueueNames
+from inference.queues import COST, FairCycle, QueueNames, sticky_name, tier_queue
 from scheduler.fairness import FairOrder
 from tests.inference.pool_host import TOLD
 from tests.inference.pool_worker import StartWorker, send
@@ -56,7 +56,7 @@ def test_a_queue_that_was_added_survives_reconnects(
         send(later, jobs=1, tokens=2)
         wait_until(lambda: worker.count("done") == round_number, "its task is done")  # noqa: B023 - called at once
 
-    assert worker.log.count("queues.pulls") == 1
+    assert worker.log.count(f"queues.pulls queue={later.name}\n") == 1
 
 
 def test_a_queue_that_is_named_while_the_broker_reconnects_is_pulled_from(
@@ -99,6 +99,44 @@ def test_kombu_asks_for_all_queues_in_order_and_for_those_without_a_share_last()
     assert cycle.consume(3) == ["pro", "free", "gone"]
 
 
+def test_of_each_tier_a_worker_looks_at_its_sticky_queue_first() -> None:
+    order = FairOrder()
+    order.weigh({"free": 1, "pro": 8})
+    cycle = FairCycle(order)
+    cycle.update({"pro", "free", "pro@gpu@host", "free@gpu@host", "gone@gpu@host", "gone"})
+    order.start("free", 10)
+
+    assert cycle.consume(6) == ["pro@gpu@host", "pro", "free@gpu@host", "free", "gone@gpu@host", "gone"]
+
+
+def test_a_sticky_queues_name_tells_its_tiers() -> None:
+    assert [tier_queue(name) for name in ("gen.m.pro", sticky_name("gen.m.pro", "gpu@host"))] == ["gen.m.pro"] * 2
+
+
+def test_a_worker_takes_what_is_for_it_first_and_each_tiers_share(
+    start_worker: StartWorker, queue: Queue, later: Queue, streams: Redis
+) -> None:
+    streams.hset(_names_of(queue), later.name, 3)
+    worker = start_worker(SCRIPT_SLOTS="1", SCRIPT_TOKENS_PER_S="100")
+    own = {each: each.named(sticky_name(each.name, worker.name)) for each in (queue, later)}
+    send(queue, jobs=1, tokens=30)
+    wait_until(lambda: worker.count("begun") == 1, "the only slot is taken")
+    for each, tokens in ((queue, 2), (later, 4)):
+        for where in (each, own[each]):
+            for _ in range(30):
+                where.send("pool-test.generate", where.name, tokens, "Hi", **{COST: 20})
+
+    wait_until(lambda: worker.count("done") >= 51, "most are done")
+
+    done = [what.split()[1] for what in worker.told() if what.startswith("done")][1:51]
+    of_tier = {each: [name for name in done if tier_queue(name) == each.name] for each in (queue, later)}
+    for names in of_tier.values():
+        assert names == sorted(names, key=lambda name: "@" not in name)
+    assert 4 * len(of_tier[later]) == pytest.approx(3 * (30 + 2 * len(of_tier[queue])), abs=12)
+    for each in own.values():
+        each.delete()
+
+
 async def test_names_stay_while_the_host_does_not_know(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -122,10 +160,10 @@ async def test_names_stay_while_the_host_does_not_know(
         return answer
 
     order = FairOrder()
-    names = QueueNames({"a": 1}, read, order)
+    names = QueueNames("w", {"a": 1}, read, order)
     async with names.following():
         await all_read.wait()
 
-    assert met[:8] == [("a",)] * 6 + [("a", "b")] * 2
+    assert met[:8] == [("a@w", "a")] * 6 + [("a@w", "a", "b@w", "b")] * 2
     assert order.ranked() in (["a", "b"], ["c"])
     assert caplog.text.count("reason=away") == 1

@@ -19,7 +19,7 @@ from scheduler.dispensable import DispensableRedis
 from scheduler.estimates import Drain, Estimates
 from scheduler.room import Correction, Room, room_key
 from tests.metering import metered
-from tests.rooms import strangers
+from tests.rooms import somebody, strangers
 
 SLOTS = 16
 STEP_S = 5.0
@@ -58,7 +58,7 @@ class Queue:
         """So many runs leave for workers at once, each of which tells of its own."""
         self._redis.zpopmin(self._room_key, count)
         for worker in range(workers):
-            self._room.release(0, departed=count // workers + (worker < count % workers))
+            self._room.release(0, departed=somebody(count // workers + (worker < count % workers)))
 
     def empty(self) -> None:
         """The last ones who wait are cancelled."""
@@ -310,7 +310,7 @@ def test_telling_of_departures_costs_no_round_trip(queue: Queue, monkeypatch: py
     queue.arrive(3)
 
     with metered(monkeypatch) as costs:
-        queue._room.release(0, strangers([uuid7()]), departed=2)
+        queue._room.release(0, strangers([uuid7()]), departed=somebody(2))
 
     assert costs.round_trips == 1
 

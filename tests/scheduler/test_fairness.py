@@ -236,3 +236,31 @@ def test_who_would_end_first_goes_first_though_another_had_a_little_less(order: 
 def run(order: FairOrder, name: str) -> None:
     order.start(name, 100)
     order.correct(name, 100, 100)
+
+
+def test_what_waits_beside_the_tiers_makes_nobodys_round_longer() -> None:
+    order = FairOrder(beside=lambda name: name == "background")
+    order.weigh({**WEIGHTS, "background": 0.1})
+    for _ in range(3000):
+        order.rest(["pro"])
+        run(order, next(name for name in order.ranked() if name != "pro"))
+    order.rest([])
+
+    back = []
+    for _ in range(22):
+        back.append(order.ranked()[0])
+        run(order, back[-1])
+
+    assert back.count("pro") <= WEIGHTS["pro"] + 12
+
+
+def test_what_waits_beside_the_tiers_has_its_share_too() -> None:
+    order = FairOrder(beside=lambda name: name == "background")
+    order.weigh({**WEIGHTS, "background": 0.1})
+    starts = Counter[str]()
+    for _ in range(12_100):
+        name = order.ranked()[0]
+        run(order, name)
+        starts[name] += 1
+
+    assert starts["background"] == pytest.approx(100, abs=3)

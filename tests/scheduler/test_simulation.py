@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
@@ -13,7 +13,9 @@ from redis import Redis
 from bench.simulation import between, within
 from bench.simulation.cell import Setting
 from bench.simulation.figures import filled, shares
+from bench.simulation.runs import Run
 from bench.simulation.scale import Size, simulated
+from scheduler.routing import Warm
 from tests.stack.stack import other_db
 
 FURTHER = 8  # a database that nobody else uses, since a simulation empties its own
@@ -44,6 +46,30 @@ def test_saturated_tiers_have_their_weights_shares(url: str) -> None:
     for run in between.ended(site):
         tokens[run.tier] += run.charge
     assert shares(tokens) == pytest.approx({"pro": 8 / 12, "plus": 3 / 12, "free": 1 / 12}, rel=0.1)
+
+
+@pytest.mark.parametrize("warm", [between.warm_by_turns, between.warm_at_one])
+def test_tiers_have_their_shares_though_all_prefer_a_worker(url: str, warm: Callable[[Run], Warm]) -> None:
+    runs = between.ended(between.Scene(seconds=100, setting=replace(between.SETTING, warm=warm)).play(url))
+
+    tokens = Counter[str]()
+    for run in runs:
+        tokens[run.tier] += run.charge
+    assert shares(tokens) == pytest.approx({"pro": 8 / 12, "plus": 3 / 12, "free": 1 / 12}, rel=0.1)
+    assert {run.worker for run in runs} == {"0", "1"}, "who is warm at one spills over"
+    assert sum(run.is_hit for run in runs) / len(runs) > 0.52, "more than by chance"
+
+
+def test_users_of_a_tier_stay_as_near_as_promised_though_all_prefer_a_worker(url: str) -> None:
+    trial = within.Trial(seconds=200, sample_s=1, crowd=replace(within.CROWD, prompts_per_s=60))
+
+    def own_worker(run: Run) -> Warm:
+        return Warm(str(run.prompt.person.id.int % trial.setting.workers), between.HISTORY)
+
+    prefers = replace(trial, setting=replace(trial.setting, warm=own_worker))
+    found = within.outcome(prefers, within.ORDERS[within.ROOM], url)
+
+    assert found.gap_tokens <= found.bound_tokens
 
 
 def test_the_lower_tiers_are_refused_first_and_have_their_shares(url: str) -> None:
