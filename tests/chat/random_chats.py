@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from chat.past import Epoch, LastReply, Line, starts
@@ -65,6 +65,10 @@ TEMPLATE = [
     ),
     *("<|eot_id|>", "<think>", "</think>", "[INST]", "</s>", "{{ messages }}", "{% endfor %}", "<0x0A>", "assistant\n"),
 ]
+ANSWER_IDS = [
+    *("none", "own", "bytes", "another text's", "too large"),
+    "with a control token, which decoding leaves out",
+]
 ALL = [WORDS, SPACES, SCRIPTS, EMOJI, CONTROLS, TEMPLATE]
 
 
@@ -98,7 +102,7 @@ class Author:
     def chat(self, model: str, other_model: str) -> RandomChat:
         """A chat of 1 to 400 turns, the question included."""
         dice = self._dice
-        lines = self._lines(self._log_uniform(1, MOST_TURNS, dice.random()) - 1)
+        lines = self._lines(self._log_uniform(1, MOST_TURNS, skew=1.5) - 1)
         window = self._log_uniform(SMALLEST_WINDOW, LARGEST_WINDOW)
         epoch = self._epoch(lines)
         return RandomChat(
@@ -128,8 +132,8 @@ class Author:
         return text if text.strip() else f"{text}?"
 
     def _log_uniform(self, least: int, most: int, skew: float = 1.0) -> int:
-        """As many around 10 as around 100; with a small skew, fewer."""
-        return min(most, int(least * ((most + 1) / least) ** (self._dice.random() * skew)))
+        """As many around 10 as around 100; with a skew beyond 1, fewer."""
+        return min(most, int(least * ((most + 1) / least) ** (self._dice.random() ** skew)))
 
     def _lines(self, turns: int) -> list[Line]:
         """Questions and their answers, if they have any."""
@@ -141,22 +145,28 @@ class Author:
         return lines
 
     def _answer(self, position: int) -> Line:
-        text, tokenizer = self.text(self._most_pieces), self._tokenizer
-        match self._dice.choice(self._ids):
-            case "own":
-                return Line(position, "assistant", text, tokenizer.encode_text(text) or None)
-            case "bytes":
-                return Line(position, "assistant", text, tokenizer.encode_bytes(text) or None)
-            case "cut":  # the cap came within a character
-                ids = tokenizer.encode_bytes(f"{text}好")[:-1]
-                return Line(position, "assistant", tokenizer.decode(ids), ids)
-            case "stranger":
-                return Line(position, "assistant", text, tokenizer.encode_text(f"{text}, or so"))
-            case "too large":
-                return Line(position, "assistant", text, [tokenizer.vocab_size + len(text)])
-            case "control":  # which decoding leaves out
-                return Line(position, "assistant", text, [*tokenizer.encode_text(text), *tokenizer.eos_ids])
-        return Line(position, "assistant", text)
+        text = self.text(self._most_pieces)
+        ids = self._ids_for(text, self._dice.choice(self._ids))
+        if ids and self._dice.random() < 0.1:  # as where the cap came within a character
+            ids = [*ids, *self._tokenizer.encode_bytes("好")[:-1]]
+            text = self._tokenizer.decode(ids)
+        return Line(position, "assistant", text, ids or None)
+
+    def _ids_for(self, text: str, kind: str) -> list[int]:
+        """What a row may have beside the text: its ids, others that make it, or what must not be taken for it."""
+        tokenizer = self._tokenizer
+        kinds: dict[str, Callable[[], list[int]]] = {
+            "none": lambda: [],
+            "own": lambda: tokenizer.encode_text(text),
+            "bytes": lambda: tokenizer.encode_bytes(text),
+            "another text's": lambda: tokenizer.encode_text(f"{text}, or so"),
+            "too large": lambda: [tokenizer.vocab_size + len(text)],
+            "with a control token, which decoding leaves out": lambda: [
+                *tokenizer.encode_text(text),
+                *tokenizer.eos_ids,
+            ],
+        }
+        return kinds[kind]()
 
     def _other(self, line: Line) -> Line:
         return Line(line.position, line.role, f"Replaced: {line.content}", line.token_ids)
@@ -176,6 +186,3 @@ class Author:
         if not behind or self._dice.random() < 0.4:
             return None
         return LastReply(model, number, self._dice.choice(behind), self._dice.choice(["", "worker"]), 40)
-
-
-ANSWER_IDS = ["none", "own", "bytes", "cut", "stranger", "too large", "control"]

@@ -20,7 +20,7 @@ from typing import Any
 # Seconds to import, and tokenizers need none of it.
 sys.modules["torch"] = None  # type: ignore[assignment]
 
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer  # noqa: E402 - see above
 
 reference = AutoTokenizer.from_pretrained(sys.argv[1], local_files_only=True)
 controls = {token.content: number for number, token in reference.added_tokens_decoder.items() if token.special}
@@ -85,4 +85,5 @@ def rendered(messages: Messages) -> str:
 
 for line in sys.stdin:
     chat = json.loads(line)
-    print(json.dumps({"ids": ids_of(chat), "plain": plain(chat)}), flush=True)
+    sys.stdout.write(json.dumps({"ids": ids_of(chat), "plain": plain(chat)}) + "\n")
+    sys.stdout.flush()
