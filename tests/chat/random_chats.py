@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from chat.past import Epoch, LastReply, Line, starts
 from inference.tokens import Tokenizer
@@ -86,6 +86,9 @@ class RandomChat:
     answer_tokens: int
     answer: Line
     next_question: str
+    # Mostly as they were: an operator may have changed the one, and another answer may have taken the place of this.
+    next_system_prompt: str
+    next_answer: Line
 
 
 class Author:
@@ -105,7 +108,7 @@ class Author:
         lines = self._lines(self._log_uniform(1, MOST_TURNS, skew=1.5) - 1)
         window = self._log_uniform(SMALLEST_WINDOW, LARGEST_WINDOW)
         epoch = self._epoch(lines)
-        return RandomChat(
+        made_up = RandomChat(
             lines,
             [self._other(line) for line in lines if line.role == "assistant" and dice.random() < 0.1],
             epoch,
@@ -116,6 +119,13 @@ class Author:
             dice.choice([0, 1, window // 8, window // 4, window // 2, window - 1, window + 5]),
             self._answer(0),
             self.question(),
+            "",
+            Line(0, "assistant", ""),
+        )
+        return replace(
+            made_up,
+            next_system_prompt=self.text(5) if dice.random() < 0.2 else made_up.system_prompt,
+            next_answer=self._other(made_up.answer) if dice.random() < 0.2 else made_up.answer,
         )
 
     def text(self, most_pieces: int, fewest_pieces: int = 0, giant: float = 0.003) -> str:

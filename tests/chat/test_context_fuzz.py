@@ -7,12 +7,13 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import pytest
+from django.conf import settings as product
 from django.db import transaction
 from django.utils import timezone
 
@@ -22,6 +23,7 @@ from chat.models import Chat, Message, Run, Status, Summary, User
 from chat.past import Line, Past
 from inference.rendering import Answer
 from inference.tokens import Tokenizer, Turn
+from scheduler import dispensable
 from scheduler.models import Model
 from tests.chat.random_chats import Author, RandomChat
 from tests.long_form import times
@@ -55,6 +57,16 @@ def reference() -> Iterator[Reference]:
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         yield Reference(process)
         process.stdin.close()  # type: ignore[union-attr] # its end
+
+
+@pytest.fixture(autouse=True)
+def _patience(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    # A Redis that is slow, on a machine with other things to do, would count as away.
+    monkeypatch.setattr(dispensable, "PATIENCE_S", 60)
+    patient = dispensable.DispensableRedis(product.STREAMS_URL)
+    monkeypatch.setattr(hot_contexts, "shared", lambda _: patient)
+    yield
+    patient.pool.disconnect()
 
 
 @pytest.fixture
@@ -281,11 +293,11 @@ def the_worker_gets_the_same_ids(asked: Asked) -> None:
 
 
 def the_next_prompt_begins_with_this_one_hot_or_cold(asked: Asked) -> None:
-    """Behind it comes the answer as the model gave it. That nothing was lost in between, only the hot one knows."""
-    answer = Line(asked.position + 1, "assistant", asked.made_up.answer.content, asked.made_up.answer.token_ids)
-    row_of(asked.chat, answer).save()
-    given = Answer(answer.content, answer.token_ids or [])
+    """Behind it comes the answer as the model gave it, unless something of it is another by then."""
+    made_up, given = asked.made_up, Answer(asked.made_up.answer.content, asked.made_up.answer.token_ids or [])
     hot_contexts.keep(asked.chat.pk, asked.tokenizer, asked.prompt, given)
+    row_of(asked.chat, replace(made_up.next_answer, position=asked.position + 1)).save()
+    asked.model.system_prompt = made_up.next_system_prompt
     hot = asked_next(asked)
     is_kept = hot_contexts.read(asked.chat.pk) is not None
     hot_contexts.forget(asked.chat.pk)
@@ -293,7 +305,8 @@ def the_next_prompt_begins_with_this_one_hot_or_cold(asked: Asked) -> None:
 
     assert list(hot.ids) == list(cold.ids)
     assert is_kept == asked.tokenizer.stands_for(given.token_ids, given.text)
-    if is_kept and hot.layout == asked.prompt.layout:
+    is_same = (made_up.answer, made_up.system_prompt) == (made_up.next_answer, made_up.next_system_prompt)
+    if is_kept and is_same and hot.layout == asked.prompt.layout:
         begins_with = [*asked.ids, *given.token_ids]
         assert list(hot.ids[: len(begins_with)]) == begins_with
 
