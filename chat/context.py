@@ -119,13 +119,13 @@ def layouts(past: Past) -> list[Layout]:
 
 
 def _laid_out(past: Past, model: Model, answer_tokens: int) -> Prompt:
-    """All that there is, if the answer has room; else so much less that the next turns have, too."""
+    """All that there is, if the answer has room; else so much less that the next turns have, too; else the question."""
     room = max(1, model.context_window - answer_tokens)
     found = layouts(past)
     prompt = build(past, model, found[0])
     if len(prompt.ids) <= room:
         return prompt
-    for most in (room * KEPT_PERCENT // 100, room, model.context_window - 1):
+    for most in (room * KEPT_PERCENT // 100, room):
         prompt = _longest(past, model, found, most)
         if len(prompt.ids) <= most:
             return prompt

@@ -251,7 +251,7 @@ async def test_the_next_turn_finds_the_answer_too_but_for_its_last_token(
     subject: Subject, tokens_beyond: int, cached_blocks: int
 ) -> None:
     """The last token of an answer that met its cap was never computed."""
-    block, cap = subject.engine.kv_cache.block_tokens, 20
+    block, cap = subject.engine.kv_cache.block_tokens, 10
     said = chat_of(subject, f"Earlier {tokens_beyond}", 2 * block + tokens_beyond - cap - len(subject.long_prompt))
     prompt = [*said, *subject.long_prompt]
     answer = ids_of(await turn(subject, "turn:1", prompt, cap))
