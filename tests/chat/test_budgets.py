@@ -14,7 +14,7 @@ from django.utils import timezone
 from redis import Redis
 from uuid6 import uuid7
 
-from chat import accounting, context, outcomes, queueing, recovery
+from chat import accounting, outcomes, queueing, recovery
 from chat.draft import Counts
 from chat.finishing import finish_run
 from chat.models import Chat, Checkpoint, Message, Run, RunQuerySet, Status, User
