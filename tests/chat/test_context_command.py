@@ -153,6 +153,13 @@ def test_what_is_left_out_is_told_by_its_places(answered: Callable[..., Run], ch
     assert f"message {layout.first_position - 1}, " not in output
 
 
+def test_a_question_that_no_window_has_room_for_is_told_to_be_refused(chat: Chat, model: Model) -> None:
+    model.context_window = 64
+    model.save()
+
+    assert line(shown(chat, "--question", "words " * 100), "total").endswith("of a window of 64; it is refused")
+
+
 def test_an_answer_beside_another_is_tokenised_anew(answered: Callable[..., Run], chat: Chat, model: Model) -> None:
     run = answered("Hello", "Hi")
     chat.messages.filter(run=run).update(role="user")  # as after an answer that was lost

@@ -75,7 +75,7 @@ def table(parts: Sequence[Part], *, with_text: bool) -> list[str]:
 def figures(found: Inspection) -> list[str]:
     """What is known of the whole."""
     prompt, window = found.prompt, found.model.context_window
-    room = f"the answer may have {found.answer_tokens}, {found.left} are left"
+    room = f"the answer may have {found.answer_tokens}, {found.left} are left" if found.left > 0 else "it is refused"
     warm = f"{prompt.warm_worker}, {prompt.warm_tokens} tokens" if prompt.warm_worker else "none"
     takes = "as they are: the next turn begins with this one" if found.takes_turns_as_they_are else TEMPLATE_CHANGES
     return [
