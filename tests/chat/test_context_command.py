@@ -30,6 +30,7 @@ HEAD = "{%- for message in messages -%}{{ '<|im_start|>' + message.role + '\n' +
 TAIL = " + '<|im_end|>\n' }}{%- endfor -%}{%- if add_generation_prompt -%}{{ '<|im_start|>assistant\n' }}{%- endif -%}"
 TRIMS = f"{HEAD}message.content | trim{TAIL}"
 DROPS_THOUGHTS = f"{HEAD}(message.content if loop.last else message.content.split('</think>')[-1]){TAIL}"
+LEAVES_OUT = f"{HEAD}(message.content if loop.last else ''){TAIL}"
 CHANGES_THE_LAST = f"{HEAD}message.content + ('!' if loop.last else ''){TAIL}"
 
 
@@ -218,6 +219,18 @@ def test_a_template_that_drops_thoughts_later_is_told_and_has_their_tokens(
     assert found["message 2, assistant"].note == "the template changes it: counted there"
     assert found["message 4, assistant"].note == "tokenised anew: the template changes an answer"
     assert sum(part.tokens for part in found.values()) == len(context.for_question(chat, model, "Hi").ids)
+
+
+def test_what_the_template_leaves_out_has_no_tokens(
+    answered: Callable[..., Run], chat: Chat, model: Model, templated: Callable[[str], None]
+) -> None:
+    templated(LEAVES_OUT)
+    answered("Hello", "Hi")
+
+    found = parts(chat, model)
+
+    assert found["message 1, user"].tokens == found["message 2, assistant"].tokens == 0
+    assert found["template"].tokens == 2 * TURN + REPLY + OPENING
 
 
 def test_a_template_that_changes_a_turn_when_others_follow_is_told(
