@@ -139,8 +139,8 @@ class Talk:
         """Print what becomes of the first turn's facts, with the summary and without."""
         [[seen]] = self.rows(SEEN, self.chat_id)
         await self._quiet()
+        self._is_eager = True  # behind turns without a summary comes a fold, which the next is not to have
         await self._answers("with the summary")
-        await self._quiet()
         self._database.execute(UNASK, [self.chat_id, seen])
         self._database.execute(UNFOLD, [self.chat_id])
         await self._answers("without it, as much as has room")
@@ -194,6 +194,8 @@ def print_figures(turns: Sequence[Turn], talk: Talk) -> None:
     early, late = ([turn.client_ms for turn in some] for some in (turns[1:5], turns[-5:]))
     print(f"mean TTFT at the client: turns 2 to 5 {statistics.mean(early):.0f} ms, the last five", end=" ")
     print(f"{statistics.mean(late):.0f} ms; other work on the machine is in it")
+    beside = statistics.median(turn.client_ms - turn.engine_ms for turn in turns)
+    print(f"of it beside the engine's own: median {beside:.0f} ms")
     cached, whole = (sum(getattr(turn, name) for turn in turns) for name in ("cached_tokens", "input_tokens"))
     print(f"hit ratio of the chat: {cached} of {whole} tokens, {cached / whole:.1%}")
     [[kept, answers]] = talk.rows(ANSWERS, talk.chat_id)

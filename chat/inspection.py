@@ -17,7 +17,7 @@ from scheduler.models import Model
 
 SYSTEM_PROMPT, SUMMARY = "system prompt", "summary"
 AS_GIVEN = "as the model gave them"
-QUESTION = "tokenised: no answer"
+FROM_TEXT = "from its text"
 
 
 class NoModel(Exception):
@@ -145,7 +145,7 @@ def _part(tokenizer: Tokenizer, source: _Source, content: str | None, *, is_alon
     if source.role != Role.ASSISTANT:
         # What the template trims is no part of it. Between neighbours nothing is.
         text = source.content.strip() if is_alone and content != source.content else source.content
-        return Part(source.name, tokenizer.count(text), source.note or QUESTION, source.content)
+        return Part(source.name, tokenizer.count(text), source.note or FROM_TEXT, source.content)
     if why := _why_anew(tokenizer, source, is_alone=is_alone, splices=splices):
         return Part(source.name, tokenizer.count(content if is_alone else source.content), why, source.content)
     return Part(source.name, len(source.token_ids or ()), AS_GIVEN, source.content)

@@ -98,14 +98,14 @@ def test_each_part_has_the_tokens_it_comes_to(
     found = parts(chat, model, "Thanks")
 
     assert {name: (part.tokens, part.note) for name, part in found.items()} == {
-        "system prompt": (tokenizer.count("Speak like a pirate."), inspection.QUESTION),
+        "system prompt": (tokenizer.count("Speak like a pirate."), inspection.FROM_TEXT),
         "summary": (tokenizer.count(context.SUMMARY.format(text="We spoke of ships.")), "epoch 1, up to message 2"),
         "left out": (0, "none"),
-        "message 3, user": (tokenizer.count("And whales?"), inspection.QUESTION),
+        "message 3, user": (tokenizer.count("And whales?"), inspection.FROM_TEXT),
         "message 4, assistant": (len("Big fish"), AS_GIVEN),
-        "message 5, user": (tokenizer.count("Really?"), inspection.QUESTION),
+        "message 5, user": (tokenizer.count("Really?"), inspection.FROM_TEXT),
         "message 6, assistant": (tokenizer.count("No, mammals"), "tokenised anew: its ids were not stored"),
-        "question": (tokenizer.count("Thanks"), inspection.QUESTION),
+        "question": (tokenizer.count("Thanks"), inspection.FROM_TEXT),
         # The summary and the question behind it are one turn, two newlines between them.
         "template": (4 * TURN + 2 * REPLY + OPENING + 2, "around them, and between"),
     }
