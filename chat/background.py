@@ -28,8 +28,9 @@ from inference.tokens import TokensError
 
 logger = logging.getLogger(__name__)
 
-# Generating, the engine's own waiting included. A run that takes longer has failed; the next reply is followed by one.
-LONGEST_S = 120.0
+# Generating, the engine's own waiting included. A run that takes longer has failed; the next reply is followed by one,
+# which would take as long: a busy CPU wrote 3.6 tokens/s of a summary of 655.
+LONGEST_S = 600.0
 TIMEOUT, EMPTY = "background_timeout", "background_empty"
 
 

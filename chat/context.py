@@ -51,7 +51,7 @@ def for_question(chat: Chat, model: Model, content: str, answer_tokens: int = 0)
 
     Where that cannot be, it is the shortest that there is.
     """
-    return _laid_out(Past.of(chat.pk, model.pk).asked(content), model, answer_tokens)
+    return laid_out(Past.of(chat.pk, model.pk).asked(content), model, answer_tokens)
 
 
 def for_stored(question: Message, model: Model, answer_tokens: int = 0) -> Prompt:
@@ -59,7 +59,7 @@ def for_stored(question: Message, model: Model, answer_tokens: int = 0) -> Promp
     past = Past.of(question.chat_id, model.pk, before=question.position + 1)
     if not past.lines:
         raise Message.DoesNotExist
-    return _laid_out(past, model, answer_tokens)
+    return laid_out(past, model, answer_tokens)
 
 
 def for_run(run: Run) -> Prompt:
@@ -118,7 +118,7 @@ def layouts(past: Past) -> list[Layout]:
     return [Layout(epoch, start, start - upto - 1) for start in starts(past.lines)]
 
 
-def _laid_out(past: Past, model: Model, answer_tokens: int) -> Prompt:
+def laid_out(past: Past, model: Model, answer_tokens: int) -> Prompt:
     """All that there is, if the answer has room; else so much less that the next turns have, too; else the question."""
     room = max(1, model.context_window - answer_tokens)
     found = layouts(past)

@@ -31,7 +31,7 @@ GAP = "\n[…]\n"
 def due(reply: Run) -> Run | None:
     """The run that folds, not stored, behind a reply; None where that is not long enough, or nothing can be folded."""
     room = reply.model.context_window - reply.max_output_tokens
-    if not reply.left_out and reply.input_tokens + reply.output_tokens <= room * FOLD_FROM_PERCENT // 100:
+    if not reply.left_out and reply.input_tokens + reply.output_tokens <= fold_from(room):
         return None
     past = _past(reply)
     upto = _last_folded(past, reply.model, room * VERBATIM_PERCENT // 100)
@@ -52,6 +52,11 @@ def due(reply: Run) -> Run | None:
     )
     run.input_tokens = len(prompt(run).ids)
     return run
+
+
+def fold_from(room: int) -> int:
+    """Of the window without the answer, so many tokens of prompt and answer need no fold."""
+    return room * FOLD_FROM_PERCENT // 100
 
 
 def prompt(run: Run) -> Prompt:

@@ -46,6 +46,13 @@ class HotContext:
         ids.frombytes(zlib.decompress(stored[head:]))
         return cls(stored[:DIGEST_BYTES], int.from_bytes(stored[DIGEST_BYTES:head]), ids)
 
+    def rest_of(self, rendering: Rendering, tokenizer: Tokenizer) -> Rendering | None:
+        """What comes behind it in a rendering that begins with it; None for any other."""
+        divided = rendering.cut(self.controls)
+        if divided is None or divided[0].digest(tokenizer.fingerprint) != self.digest:
+            return None
+        return divided[1]
+
 
 class Encoded(Protocol):
     """A rendering with its ids."""
@@ -67,9 +74,9 @@ def context_key(chat_id: UUID) -> str:
 def encoded(chat_id: UUID, tokenizer: Tokenizer, rendering: Rendering) -> Sequence[int]:
     """The rendering's ids; of its beginning those that are kept. One round trip, none where Redis is away."""
     kept = read(chat_id)
-    divided = rendering.cut(kept.controls) if kept else None
-    if kept and divided and divided[0].digest(tokenizer.fingerprint) == kept.digest:
-        return [*kept.ids, *tokenizer.encode(divided[1])]
+    rest = kept.rest_of(rendering, tokenizer) if kept else None
+    if kept and rest:
+        return [*kept.ids, *tokenizer.encode(rest)]
     return tokenizer.encode(rendering)
 
 

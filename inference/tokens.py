@@ -135,6 +135,23 @@ class Tokenizer:
                 return Rendering(self._pieces(hiding, disguise, known))
         return Rendering(self._pieces(rendered, disguise, {}))
 
+    def contents(self, turns: Sequence[Turn]) -> list[str | None]:
+        """Each turn's content as the template has it: as it is or trimmed, None where it is changed or left out.
+
+        Raises `UnencodableText`, `TemplateRefused`.
+        """
+        disguise = Disguise(self._controls)
+        shown = [_encodable(disguise.put_on(turn)) for turn in turns]
+        rendered = self._rendered(shown, add_generation_prompt=True)
+        found: list[str | None] = []
+        for n, turn in enumerate(shown):
+            hidden = [*shown[:n], Turn(turn.role, disguise.hide(n)), *shown[n + 1 :]]
+            around = disguise.find_hidden(self._rendered(hidden, add_generation_prompt=True))[::2]
+            whole, trimmed = (text.join(around) == rendered for text in (turn.content, turn.content.strip()))
+            own = turns[n].content if whole else turns[n].content.strip()
+            found.append(own if len(around) > 1 and (whole or trimmed) else None)
+        return found
+
     def encode(self, rendering: Rendering) -> list[int]:
         """Its ids; answers as they came, unless their ids are not this tokenizer's. Raises `UnencodableText`."""
         ids: list[int] = []

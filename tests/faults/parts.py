@@ -18,7 +18,7 @@ from tests.stack.stack import Process, StackBroken, started
 
 RESTART_AFTER_S = 0.5
 LOOK_EVERY_S = 0.05
-READY_WITHIN_S = 90
+READY_WITHIN_S = 240  # a real engine takes a minute or two to load
 STOP_WITHIN_S = 20
 
 
