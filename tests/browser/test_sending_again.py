@@ -23,7 +23,8 @@ def count(scripted_stack: Stack, alice: Visitor) -> Iterator[Count]:
     """How many chats Alice has, and how many runs."""
     rows = """
         SELECT count(DISTINCT chat_chat.id), count(chat_run.id)
-          FROM chat_user JOIN chat_chat ON owner_id = chat_user.id LEFT JOIN chat_run ON chat_id = chat_chat.id AND kind = 'reply'
+          FROM chat_user JOIN chat_chat ON owner_id = chat_user.id
+          LEFT JOIN chat_run ON chat_id = chat_chat.id AND kind = 'reply'
          WHERE username = %s
     """
     with psycopg.connect(scripted_stack.database_url, autocommit=True) as connection:
