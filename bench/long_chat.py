@@ -64,7 +64,7 @@ FOLDS = """
     SELECT run.epoch + 1, run.status, summary.upto, run.input_tokens, run.cached_tokens, run.output_tokens,
            summary.warm_tokens, extract(epoch FROM run.finished_at - run.started_at)::float
       FROM chat_run run LEFT JOIN chat_summary summary ON summary.run_id = run.id
-     WHERE run.chat_id = %s AND run.kind = 'summary' ORDER BY run.id
+     WHERE run.chat_id = %s AND run.kind = 'summary' AND run.finished_at IS NOT NULL ORDER BY run.id
 """
 ANSWERS = "SELECT count(token_ids), count(*) FROM chat_message WHERE chat_id = %s AND role = 'assistant'"
 SEEN = "SELECT max(position) FROM chat_message WHERE chat_id = %s"

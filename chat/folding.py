@@ -34,6 +34,8 @@ def due(reply: Run) -> Run | None:
     if not reply.left_out and reply.input_tokens + reply.output_tokens <= fold_from(room):
         return None
     past = _past(reply)
+    if past.epoch.number > reply.epoch:
+        return None  # a fold ended while it was written: the next prompt is a shorter one
     upto = _last_folded(past, reply.model, room * VERBATIM_PERCENT // 100)
     message = Message.objects.standing().filter(chat=reply.chat_id, position=upto).first()
     if message is None or upto <= past.epoch.upto:
