@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -12,6 +14,10 @@ from chat.draft import Draft
 from chat.models import Claim, Run
 from inference.gate import Visit
 from inference.host import HandedBack
+
+logger = logging.getLogger(__name__)
+
+INTERNAL_ERROR = "internal_error"
 
 
 class AttemptLost(Exception):
@@ -71,3 +77,12 @@ _ENDS: Mapping[Verdict, type[Exception]] = {
     Verdict.CANCELLED: Cancelled,
     Verdict.LOST: AttemptLost,
 }
+
+
+def log_without_text(attempt: Attempt, error: Exception) -> None:
+    """An error's own words may quote a row, hence a message: its kind and place must do."""
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    logger.error(
+        "run.broke run=%s attempt=%d error=%s at=%s:%s",
+        *(attempt.run.pk, attempt.claim.attempt, type(error).__name__, place.filename, place.lineno),
+    )

@@ -8,29 +8,29 @@ from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from typing import Protocol, cast
 
+from django.conf import settings
 from django.db import IntegrityError, transaction
 
 from chat import folding, outcomes, queueing, titles
-from chat.attempt import Attempt, AttemptLost, Cancelled
+from chat.attempt import INTERNAL_ERROR, Attempt, AttemptLost, Cancelled, log_without_text
 from chat.context import Prompt
 from chat.draft import Counts
-from chat.finishing import mirror
+from chat.finishing import has_ended_so, mirror
 from chat.gauge import Gauge
 from chat.judging import judge
-from chat.models import Outcome, Run, Status
+from chat.models import Message, Outcome, Run, Status
 from chat.pace import Pace
-from chat.rows import Rows
+from chat.rows import DatabaseAway, Rows
 from chat.sampling import sampling_of
-from inference.engine import Engine, FinishReason, Generation, GenerationFailed, PromptRejected, Sampling
+from inference.engine import Engine, EngineDead, FinishReason, Generation, GenerationFailed, PromptRejected, Sampling
 from inference.host import HandedBack
 from inference.metering import Meter
 from inference.tokens import TokensError
 
 logger = logging.getLogger(__name__)
 
-# Generating, the engine's own waiting included. A run that takes longer has failed; the next reply is followed by one,
-# which would take as long: a busy CPU wrote 3.6 tokens/s of a summary of 655.
-LONGEST_S = 600.0
+# Without a word of the engine's, its own waiting included. Such a run has failed; the next reply is followed by one.
+SILENCE_S = 60.0
 TIMEOUT, EMPTY = "background_timeout", "background_empty"
 
 
@@ -61,7 +61,7 @@ CHORES: Mapping[str, Chore] = {
 
 def follow_up(reply: Run) -> None:
     """Store and queue what is due behind a reply that has ended. They reserve nothing, and are charged to nobody."""
-    if not reply.answer_id:
+    if not (reply.answer_id and settings.BACKGROUND_RUNS):
         return
     for chore in CHORES.values():
         if (run := chore.due(reply)) and _stored(run):
@@ -79,26 +79,31 @@ def _stored(run: Run) -> bool:
 
 
 def finish(run: Run, attempt: int, outcome: Outcome, text: str, warm_tokens: int) -> bool:
-    """End a background run with what it came to, all or nothing; False when it is no longer ours."""
-    chore, is_done = CHORES[run.kind], outcome.status is Status.DONE
-    with transaction.atomic():
-        if not run.finish(attempt, outcome, None):
-            return False
-        is_used = is_done and chore.accept(run, text, warm_tokens)
-        if is_done and not is_used:
-            transaction.set_rollback(True)
-    if is_done and not is_used:
+    """End a background run with what it came to, all or nothing; False when it is no longer ours. Safe to repeat."""
+    if outcome.status is Status.DONE and not _accepted(run, attempt, outcome, text, warm_tokens):
         outcome = outcomes.failed(run, Counts(outcome.output_tokens, outcome.cached_tokens), EMPTY)
-        if not run.finish(attempt, outcome, None):
-            return False
+    if not (run.finish(attempt, outcome, None) or has_ended_so(run, attempt, outcome, None)):
+        return False
     mirror(run, outcome, None)
-    if is_used:
-        chore.told(run)
+    if outcome.status is Status.DONE:
+        CHORES[run.kind].told(run)
     return True
 
 
+def _accepted(run: Run, attempt: int, outcome: Outcome, text: str, warm_tokens: int) -> bool:
+    """Store what it came to, with its end; False where that is of no use, or another run was first."""
+    try:
+        with transaction.atomic():
+            ours = run.finish(attempt, outcome, None)
+            is_used = not ours or CHORES[run.kind].accept(run, text, warm_tokens)
+            transaction.set_rollback(not is_used)
+    except IntegrityError:
+        return False
+    return is_used
+
+
 class BackgroundCourse:
-    """How one attempt of a background run goes: no stream, no checkpoints; the next attempt begins anew."""
+    """How one attempt of a background run goes: no stream; the next attempt begins anew."""
 
     def __init__(self, engine: Engine, rows: Rows, meter: Meter, gauge: Gauge) -> None:
         self._engine = engine
@@ -115,14 +120,18 @@ class BackgroundCourse:
     async def _outcome(self, attempt: Attempt) -> tuple[Outcome, int]:
         run, draft = attempt.run, attempt.draft
         try:
-            async with asyncio.timeout(LONGEST_S):
-                warm_tokens = await self._write(attempt)
+            warm_tokens = await self._write(attempt)
         except TimeoutError:
             return outcomes.failed(run, draft.counts, TIMEOUT), 0
         except Cancelled:
             return outcomes.cancelled(run, draft.counts), 0
         except (GenerationFailed, PromptRejected, TokensError) as error:
             return outcomes.failed(run, draft.counts, error.code), 0
+        except (EngineDead, HandedBack, AttemptLost, Message.DoesNotExist, *DatabaseAway):
+            raise
+        except Exception as error:
+            log_without_text(attempt, error)
+            return outcomes.failed(run, draft.counts, INTERNAL_ERROR), 0
         return outcomes.done(run, draft), warm_tokens
 
     async def _write(self, attempt: Attempt) -> int:
@@ -131,18 +140,19 @@ class BackgroundCourse:
         attempt.check()
         prompt = await self._rows.insist(chore.prompt, run)
         generation = Generation(attempt.request_id, prompt.ids, run.max_output_tokens, sampling_of(run.model))
-        async with attempt.visit.inside(generation.most_tokens):
+        async with attempt.visit.inside(generation.most_tokens, is_patient=True):
             await self._generate(attempt, generation)
-            return await self._warm(attempt, generation.most_tokens)
+            return await self._warmed(attempt, generation.most_tokens)
 
     async def _generate(self, attempt: Attempt, generation: Generation) -> None:
-        run, draft = attempt.run, attempt.draft
+        run, draft, loop = attempt.run, attempt.draft, asyncio.get_running_loop()
         pace = Pace(self._meter.tallies[run.room_tier], self._gauge.prefill, run, attempt.claim, is_first=False)
-        async with aclosing(self._engine.generate(generation)) as steps:
+        async with asyncio.timeout(SILENCE_S) as silence, aclosing(self._engine.generate(generation)) as steps:
             attempt.check()
             with self._gauge.generating():
                 pace.enter(len(generation.prompt_ids))
                 async for step in steps:
+                    silence.reschedule(loop.time() + SILENCE_S)
                     judge(self._meter, attempt, generation, step)
                     if step.finish_reason in {None, FinishReason.ABORT}:
                         attempt.check()
@@ -152,17 +162,22 @@ class BackgroundCourse:
             raise HandedBack(attempt.request_id)
         draft.close()
 
+    async def _warmed(self, attempt: Attempt, most_tokens: int) -> int:
+        """How many tokens were computed for who uses the outcome; what is written is kept, whatever becomes of it."""
+        try:
+            async with asyncio.timeout(SILENCE_S):
+                return await self._warm(attempt, most_tokens)
+        except (TimeoutError, GenerationFailed, PromptRejected, TokensError, HandedBack, *DatabaseAway) as error:
+            logger.warning("background.not_warmed run=%s error=%s", attempt.run.pk, type(error).__name__)
+            return 0
+
     async def _warm(self, attempt: Attempt, most_tokens: int) -> int:
         """With its own room in the cache only; without, the first turn of the epoch computes it."""
         ids = await self._rows.act(CHORES[attempt.run.kind].prefix, attempt.run, attempt.draft.text)
         if not ids or len(ids) >= most_tokens:
             return 0
         warming = Generation(f"{attempt.request_id}:warm", ids, 1, Sampling())
-        try:
-            async with aclosing(self._engine.generate(warming)) as steps:
-                async for _ in steps:
-                    attempt.check()
-        except (GenerationFailed, PromptRejected) as error:
-            logger.warning("background.not_warmed run=%s error=%s", attempt.run.pk, error.code)
-            return 0
+        async with aclosing(self._engine.generate(warming)) as steps:
+            async for _ in steps:
+                attempt.check()
         return len(ids)

@@ -112,10 +112,13 @@ def alternating(spoken: Iterable[Turn]) -> list[Turn]:
     return merged
 
 
-def layouts(past: Past) -> list[Layout]:
+def layouts(past: Past, *, with_summary: bool = True) -> list[Layout]:
     """What a prompt may hold, the most first: all behind the summary, or from a later question on."""
-    epoch, upto = past.epoch.number, past.epoch.upto
-    return [Layout(epoch, start, start - upto - 1) for start in starts(past.lines)]
+    if with_summary:
+        epoch, upto = past.epoch.number, past.epoch.upto
+        return [Layout(epoch, start, start - upto - 1) for start in starts(past.lines)]
+    # A summary that covers no message of this chat, since it began with it, counts as one.
+    return [Layout(0, start, max(1, start - 1)) for start in starts(past.lines)]
 
 
 def laid_out(past: Past, model: Model, answer_tokens: int) -> Prompt:
@@ -125,11 +128,14 @@ def laid_out(past: Past, model: Model, answer_tokens: int) -> Prompt:
     prompt = build(past, model, found[0])
     if len(prompt.ids) <= room:
         return prompt
-    for most in (room * KEPT_PERCENT // 100, room):
-        prompt = _longest(past, model, found, most)
-        if len(prompt.ids) <= most:
-            return prompt
-    return build(past, model, Layout(0, past.position, past.position - 1))
+    # A summary that another model's window had room for may be too long for this one's.
+    without = layouts(past, with_summary=False) if past.epoch.number else []
+    for some in filter(None, (found, without)):
+        for most in (room * KEPT_PERCENT // 100, room):
+            prompt = _longest(past, model, some, most)
+            if len(prompt.ids) <= most:
+                return prompt
+    return build(past, model, without[-1] if without else found[-1])
 
 
 def _longest(past: Past, model: Model, found: Sequence[Layout], most: int) -> Prompt:

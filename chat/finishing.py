@@ -39,7 +39,7 @@ def finish_run(run: Run, attempt: int, outcome: Outcome, text: str, answer_id: U
             if message_id is not None:
                 _store_answer(run, message_id, text, tokens)
             accounting.enter([run.pk])
-    if not (ours or _has_ended_so(run, attempt, outcome, message_id)):
+    if not (ours or has_ended_so(run, attempt, outcome, message_id)):
         return False
     mirror(run, outcome, message_id)
     return True
@@ -63,7 +63,7 @@ def _tokens(run: Run, text: str, outcome: Outcome) -> Tokens:
         return Tokens(outcome.output_tokens)
 
 
-def _has_ended_so(run: Run, attempt: int, outcome: Outcome, message_id: UUID | None) -> bool:
+def has_ended_so(run: Run, attempt: int, outcome: Outcome, message_id: UUID | None) -> bool:
     """An earlier call did it, and its reply was lost."""
     return Run.objects.filter(pk=run.pk, attempt=attempt, status=outcome.status, answer=message_id).exists()
 

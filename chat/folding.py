@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Self
 
 from chat import context
 from chat.context import Layout, Prompt
 from chat.models import Message, Role, Run, Summary
 from chat.past import Epoch, Line, Past, lines, starts
+from chat.said import said
 from inference.tokens import Tokenizer
+from scheduler.admission import room_for_answer
 from scheduler.models import Model
 
-# Of the window without the answer: a prompt beyond so much is folded, and so much stays word for word. Between the two
-# lie the turns from one epoch to the next, each of which changes the prefix.
+# Of the window without the answer and what each prompt has, system prompt and summary: beyond so much turns are folded,
+# and so much stays word for word. Between the two lie the turns from one epoch to the next, which changes the prefix.
 FOLD_FROM_PERCENT = 60
 VERBATIM_PERCENT = 25
 # Of the window, for the summary itself.
@@ -30,13 +33,18 @@ GAP = "\n[…]\n"
 
 def due(reply: Run) -> Run | None:
     """The run that folds, not stored, behind a reply; None where that is not long enough, or nothing can be folded."""
-    room = reply.model.context_window - reply.max_output_tokens
-    if not reply.left_out and reply.input_tokens + reply.output_tokens <= fold_from(room):
+    tokens = reply.input_tokens + reply.output_tokens
+    if not reply.left_out and tokens <= Room.without_fixed(reply.model, reply.max_output_tokens).fold_from:
+        return None  # most replies: nothing is read for them
+    if Run.objects.live().filter(chat=reply.chat_id, kind=Run.Kind.SUMMARY).exists():
         return None
     past = _past(reply)
-    if past.epoch.number > reply.epoch:
+    room = Room.of(past.epoch, reply.model, reply.max_output_tokens)
+    if past.epoch.number > reply.epoch and not room.is_crowded:
         return None  # a fold ended while it was written: the next prompt is a shorter one
-    upto = _last_folded(past, reply.model, room * VERBATIM_PERCENT // 100)
+    if not reply.left_out and tokens <= room.fold_from:
+        return None
+    upto = _last_folded(past, reply.model, room.verbatim)
     message = Message.objects.standing().filter(chat=reply.chat_id, position=upto).first()
     if message is None or upto <= past.epoch.upto:
         return None
@@ -56,9 +64,39 @@ def due(reply: Run) -> Run | None:
     return run
 
 
-def fold_from(room: int) -> int:
-    """Of the window without the answer, so many tokens of prompt and answer need no fold."""
-    return room * FOLD_FROM_PERCENT // 100
+@dataclass(frozen=True, slots=True)
+class Room:
+    """A window without the answer: `fixed` tokens of system prompt and summary, and what is left for turns."""
+
+    fixed: int
+    turns: int
+
+    @classmethod
+    def of(cls, epoch: Epoch, model: Model, max_output_tokens: int) -> Self:
+        """Behind an epoch's summary."""
+        tokenizer, whole = Tokenizer.load(model.source), cls.without_fixed(model, max_output_tokens).turns
+        fixed = tokenizer.count(model.system_prompt) + tokenizer.count(epoch.text)
+        return cls(fixed, max(1, whole - fixed))
+
+    @classmethod
+    def without_fixed(cls, model: Model, max_output_tokens: int) -> Self:
+        """As if there were neither: a fold is due no earlier than by this."""
+        return cls(0, model.context_window - room_for_answer(model, max_output_tokens))
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether system prompt and summary leave turns the lesser part: a summary made for a larger window."""
+        return self.fixed > self.turns
+
+    @property
+    def fold_from(self) -> int:
+        """So many tokens of a prompt and its answer need no fold."""
+        return self.fixed + self.turns * FOLD_FROM_PERCENT // 100
+
+    @property
+    def verbatim(self) -> int:
+        """So many of the turns are left by one."""
+        return self.turns * VERBATIM_PERCENT // 100
 
 
 def prompt(run: Run) -> Prompt:
@@ -80,7 +118,7 @@ def prefix(run: Run, text: str) -> Sequence[int]:
 
 def accept(run: Run, text: str, warm_tokens: int) -> bool:
     """Store the new epoch: the next question's prompt begins with it. False for a text that says nothing."""
-    summary = text.strip()
+    summary = said(text)
     if summary:
         Summary.objects.create(
             chat_id=run.chat_id,
@@ -118,20 +156,26 @@ def _last_folded(past: Past, model: Model, verbatim_tokens: int) -> int:
 
 def _most_that_fits(past: Past, model: Model, ends: Sequence[int]) -> int:
     """The last of the positions up to which all can be folded at once; the first where it must be shortened."""
-    for upto in reversed(ends[1:]):
-        asked = _asked(replace(past, lines=[line for line in past.lines if line.position <= upto]))
-        if len(_built(asked, model).ids) <= _most(model):
-            return upto
-    return ends[0] if ends else 0
+    low, high = 0, len(ends) - 1
+    while low < high:
+        middle = (low + high + 1) // 2
+        some = replace(past, lines=[line for line in past.lines if line.position <= ends[middle]])
+        if len(_built(_asked(some), model).ids) <= _most(model):
+            low = middle
+        else:
+            high = middle - 1
+    return ends[low] if ends else 0
 
 
 def _fitting(past: Past, model: Model) -> Prompt:
-    """As it is; where a single exchange is too long, its messages are cut in the middle."""
+    """As it is; where a single exchange is too long, or a summary of another window, they are cut in the middle."""
     built = _built(_asked(past), model)
-    most_chars = max(len(line.content) for line in past.lines)
+    most_chars = max(len(text) for text in (past.epoch.text, *(line.content for line in past.lines)))
     while len(built.ids) > _most(model) and most_chars > 1:
         most_chars //= 2
-        built = _built(_asked(replace(past, lines=[_cut(line, most_chars) for line in past.lines])), model)
+        shorter = replace(past.epoch, text=_cut(past.epoch.text, most_chars))
+        lines_cut = [_shortened(line, most_chars) for line in past.lines]
+        built = _built(_asked(replace(past, epoch=shorter, lines=lines_cut)), model)
     return built
 
 
@@ -144,11 +188,15 @@ def _built(past: Past, model: Model) -> Prompt:
     return context.build(past, model, Layout(past.epoch.number, past.epoch.upto + 1))
 
 
-def _cut(line: Line, most_chars: int) -> Line:
+def _shortened(line: Line, most_chars: int) -> Line:
     if len(line.content) <= most_chars:
         return line
+    return Line(line.position, line.role, _cut(line.content, most_chars))
+
+
+def _cut(text: str, most_chars: int) -> str:
     half = most_chars // 2
-    return Line(line.position, line.role, f"{line.content[:half]}{GAP}{line.content[len(line.content) - half :]}")
+    return text if len(text) <= most_chars else f"{text[:half]}{GAP}{text[len(text) - half :]}"
 
 
 def _most(model: Model) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import traceback
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import asdict, dataclass
@@ -16,7 +15,7 @@ from uuid6 import uuid7
 
 from chat import accounting, announcements, background, context, endings, hot_contexts, outcomes
 from chat.aside import Aside, aside
-from chat.attempt import Attempt, AttemptLost, Cancelled, Summons, Verdict
+from chat.attempt import INTERNAL_ERROR, Attempt, AttemptLost, Cancelled, Summons, Verdict, log_without_text
 from chat.background import BackgroundCourse
 from chat.burials import end_as_told
 from chat.draft import Draft
@@ -24,7 +23,7 @@ from chat.finishing import finish_run
 from chat.gauge import Gauge
 from chat.judging import judge
 from chat.leases import Holding, Leases
-from chat.models import Claim, Message, Outcome, Run, RunTaken
+from chat.models import Chat, Claim, Message, Outcome, Run, RunTaken
 from chat.pace import Pace, in_hand
 from chat.releases import Releases
 from chat.resumption import resume
@@ -41,7 +40,6 @@ from inference.tokens import TokensError
 logger = logging.getLogger(__name__)
 
 DATABASE_THREADS = 4
-INTERNAL_ERROR = "internal_error"
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +123,10 @@ class Attempts:
             self._releases.ended(attempt.run)
 
     def _holding(self, attempt: Attempt) -> Holding:
+        # What a background run writes is nobody's to go on with.
+        kept = attempt.draft if attempt.run.kind == Run.Kind.REPLY else Draft(self._tokenizer)
         return Holding(
-            attempt.draft,
+            kept,
             on_lost=partial(self._stop, attempt, Verdict.LOST),
             on_cancel=partial(self._stop, attempt, Verdict.CANCELLED),
         )
@@ -177,7 +177,7 @@ class Attempts:
         except DatabaseAway as error:
             raise HandedBack(attempt.request_id) from error
         except Exception as error:
-            _log_without_text(attempt, error)
+            log_without_text(attempt, error)
 
     async def _end_unwritten(self, attempt: Attempt) -> None:
         """End a run that was cancelled before this attempt, with what those before it wrote."""
@@ -205,7 +205,7 @@ class Attempts:
         except (EngineDead, HandedBack, AttemptLost, Fenced, Message.DoesNotExist, *DatabaseAway):
             raise
         except Exception as error:
-            _log_without_text(attempt, error)
+            log_without_text(attempt, error)
             return outcomes.failed(run, draft.counts, INTERNAL_ERROR)
         return outcomes.done(run, draft)
 
@@ -254,6 +254,9 @@ class Attempts:
         if attempt.prompt and attempt.run.answer_id:
             answer = Answer(attempt.draft.text, attempt.draft.token_ids)
             hot_contexts.keep(attempt.run.chat_id, self._tokenizer, attempt.prompt, answer)
+            # Behind it: one that is deleted from now on is forgotten by whoever deletes it.
+            if not Chat.objects.filter(pk=attempt.run.chat_id).exists():
+                hot_contexts.forget(attempt.run.chat_id)
 
     def _note_end(self, attempt: Attempt) -> None:
         self._log_end(attempt)
@@ -319,12 +322,3 @@ def continued(attempt: Attempt, prompt_ids: Sequence[int]) -> Generation | None:
         return None
     ids, cap = [*prompt_ids, *written], run.max_output_tokens - len(written)
     return Generation(attempt.request_id, ids, cap, sampling_of(run.model))
-
-
-def _log_without_text(attempt: Attempt, error: Exception) -> None:
-    """An error's own words may quote a row, hence a message: its kind and place must do."""
-    place = traceback.extract_tb(error.__traceback__)[-1]
-    logger.error(
-        "run.broke run=%s attempt=%d error=%s at=%s:%s",
-        *(attempt.run.pk, attempt.claim.attempt, type(error).__name__, place.filename, place.lineno),
-    )

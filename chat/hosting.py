@@ -23,8 +23,6 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "chatsite.settings")
 # One for each thread that asks for rows: a renewal of leases must not wait for a connection.
 os.environ.setdefault("DATABASE_POOL", "8")
 django.setup()
-# Of the lightest tier's weight: behind whoever waits for an answer, and never not at all.
-BACKGROUND_PART = 0.1
 
 
 class RowHost:
@@ -66,6 +64,7 @@ class RowHost:
 
 def _served_model(slug: str) -> ServedModel:
     from chat.queueing import estimates
+    from scheduler.fairness import background_weight
     from scheduler.models import Model, Tier
     from scheduler.room import BACKGROUND, queue_name
 
@@ -73,9 +72,9 @@ def _served_model(slug: str) -> ServedModel:
     if model is None:
         raise NotServed(f"no active model {slug!r}")
     # Of all tiers, not the model's own alone: runs may wait from before a tier lost the model.
-    weights = dict[str, float](Tier.objects.values_list("slug", "weight"))
-    weights[BACKGROUND] = BACKGROUND_PART * min(weights.values(), default=1)
-    estimates().note_weights(slug, weights)
+    tiers = dict(Tier.objects.values_list("slug", "weight"))
+    estimates().note_weights(slug, tiers)
+    weights = {**tiers, BACKGROUND: background_weight(tiers)}
     queues = {queue_name(slug, tier): weight for tier, weight in weights.items()}
     return ServedModel(slug, Path(model.source), model.context_window, queues)
 

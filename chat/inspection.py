@@ -42,6 +42,7 @@ class Inspection:
     prompt: Prompt
     parts: Sequence[Part]
     answer_tokens: int
+    fold_from: int
     hot: str
     takes_turns_as_they_are: bool
 
@@ -55,10 +56,9 @@ class Inspection:
         """When the oldest turns are folded."""
         if self.prompt.layout.left_out:
             return "behind the next answer: messages are left out"
-        room = self.model.context_window - max(0, min(self.answer_tokens, self.left))
         return (
-            f"behind an answer with which it passes {folding.fold_from(room)} tokens, {folding.FOLD_FROM_PERCENT} % of "
-            f"the window without the answer; this prompt has {len(self.prompt.ids) * 100 // room} %"
+            f"behind an answer with which it passes {self.fold_from} tokens: system prompt and summary, and"
+            f" {folding.FOLD_FROM_PERCENT} % of what these and the answer leave; this prompt has {len(self.prompt.ids)}"
         )
 
 
@@ -93,6 +93,7 @@ def inspect(chat: Chat, model: Model, question: str) -> Inspection:
         prompt,
         _parts(past, model, prompt, turns),
         answer_tokens,
+        folding.Room.of(past.epoch, model, answer_tokens).fold_from,
         _hot(chat, tokenizer, prompt),
         _takes_turns_as_they_are(tokenizer, prompt, turns),
     )

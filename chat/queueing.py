@@ -42,7 +42,7 @@ READS = (
 MARK = """
     UPDATE chat_run
        SET released_at = coalesce(released_at, statement_timestamp()),
-           route = coalesce(chat_run.route, '{}') || told.route
+           route = coalesce(coalesce(chat_run.route, '{}') || told.route, chat_run.route)
       FROM unnest(%(run_ids)s::uuid[], %(routes)s::text[]::jsonb[]) AS told (run_id, route)
      WHERE chat_run.id = told.run_id
 """

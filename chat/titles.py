@@ -8,8 +8,9 @@ from collections.abc import Sequence
 
 from chat import announcements, context
 from chat.context import Layout, Prompt
-from chat.models import Chat, Role, Run, Summary
+from chat.models import Chat, Role, Run, Status, Summary
 from chat.past import Epoch, Line, Past, lines
+from chat.said import said
 
 TITLE_TOKENS = 24
 # Behind the first answer: all before it is in the prefix cache, and stays there.
@@ -24,7 +25,8 @@ JOINERS = "\u200c\u200d"
 def due(reply: Run) -> Run | None:
     """The run to make one, not stored, behind a reply; None where there is a title, or was a run for one."""
     untitled = Chat.objects.filter(pk=reply.chat_id, title="")
-    if not untitled.exists() or Run.objects.filter(chat=reply.chat_id, kind=Run.Kind.TITLE).exists():
+    tried = Run.objects.filter(chat=reply.chat_id, kind=Run.Kind.TITLE).exclude(status=Status.FAILED, attempt=0)
+    if not untitled.exists() or tried.exists():
         return None
     run = Run(
         chat=reply.chat,
@@ -45,8 +47,8 @@ def due(reply: Run) -> Run | None:
 
 def prompt(run: Run) -> Prompt:
     """The conversation so far, as the reply's prompt had it, and what is asked of the model."""
-    said = lines(run.chat_id, run.first_position, before=run.prompt.position + 2)
-    past = Past(run.chat_id, [*said, Line(said[-1].position + 1, Role.USER, ASK)], _epoch(run))
+    spoken = lines(run.chat_id, run.first_position, before=run.prompt.position + 2)
+    past = Past(run.chat_id, [*spoken, Line(spoken[-1].position + 1, Role.USER, ASK)], _epoch(run))
     return context.build(past, run.model, Layout(run.epoch, run.first_position, run.left_out))
 
 
@@ -71,9 +73,11 @@ def told(run: Run) -> None:
 
 def cleaned(text: str) -> str:
     """The title in what a model wrote: its first line, without wrapping; empty where there is none."""
-    first = next(filter(str.strip, text.splitlines()), "")
-    fit = "".join(c for c in first if c in JOINERS or unicodedata.category(c) not in UNFIT)
-    title = LABEL.sub("", fit.strip(WRAPPING)).strip(WRAPPING).removesuffix(".").strip(WRAPPING)
+    first = next(filter(str.strip, said(text).splitlines()), "")
+    fit = "".join(c for c in first if c in JOINERS or unicodedata.category(c) not in UNFIT).strip()
+    title = LABEL.sub("", fit.strip(WRAPPING)).strip(WRAPPING).removesuffix(".").strip(WRAPPING).strip()
+    if not any(unicodedata.category(c)[0] in "LNS" for c in title):
+        return ""
     if len(title) <= Chat.LABEL_CHARS:
         return title
     return f"{title[: Chat.LABEL_CHARS - 1].rsplit(maxsplit=1)[0]}…"

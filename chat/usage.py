@@ -58,7 +58,7 @@ def of_chat(chat: Chat) -> dict[str, int]:
 
 def live_replies(user: User) -> dict[str, int]:
     """How many by status, of the runs that count towards the user's concurrency. One query."""
-    replies = Run.objects.live().visible_to(user).filter(kind=Run.Kind.REPLY).order_by()
+    replies = Run.objects.live().visible_to(user).order_by()
     found = dict(replies.values_list("status").annotate(Count("pk")))
     return {name: found.get(status, 0) for name, status in (("running", Status.STREAMING), ("queued", Status.QUEUED))}
 

@@ -186,6 +186,8 @@ MAX_ATTEMPTS = env.int("MAX_ATTEMPTS", default=5)
 DISPATCH_LOOKAHEAD = env.int("DISPATCH_LOOKAHEAD", default=8)
 # A turn of a chat prefers the worker whose prefix cache is warm for it.
 AFFINITY = env.bool("AFFINITY", default=True)
+# Titles and summaries. Off while workers or reapers of a release before them run: these would take them for replies.
+BACKGROUND_RUNS = env.bool("BACKGROUND_RUNS", default=True)
 HEARTBEAT_S = 15
 # After it a feed ends and its page comes back: so long may a revoked credential hear of chats.
 FEED_S = 600

@@ -32,6 +32,7 @@ class Controls:
         self.all = Spellings(token["content"] for token in tokens)
         self.special = Spellings(token["content"] for token in tokens if token["special"])
         self._ids = [token["id"] for token in tokens]
+        self._known_ids = frozenset(self._ids)
         # Looked at first: where a character begins no token, none of the alternatives is tried (four times as fast).
         begins = "".join(sorted({re.escape(token["content"][0]) for token in tokens}))
         white = r"\s" if any(token["lstrip"] for token in tokens) else ""
@@ -54,8 +55,7 @@ class Controls:
 
     def count_ids(self, ids: Iterable[int]) -> int:
         """How many of `ids` are control tokens."""
-        controls = frozenset(self._ids)
-        return sum(token_id in controls for token_id in ids)
+        return sum(token_id in self._known_ids for token_id in ids)
 
 
 class Spellings:

@@ -26,6 +26,7 @@ class Gate:
         self._in_hand: set[Visit] = set()
         self._unsized: set[Visit] = set()
         self._queue: deque[Visit] = deque()
+        self._patient: deque[Visit] = deque()
         self._inside: set[Visit] = set()
         self._waits = 0
         self._limit = self._reckoned()
@@ -49,7 +50,7 @@ class Gate:
         return {
             "kv_blocks": self._cache.blocks,
             "kv_blocks_free": self._free_blocks,
-            "kv_waiting": len(self._queue),
+            "kv_waiting": len(self._queue) + len(self._patient),
             "kv_waits": self._waits,
         }
 
@@ -72,33 +73,37 @@ class Gate:
         return self._cache.blocks_for(min(tokens, self._window))
 
     def arrive(self, visit: Visit) -> None:
-        """Stand in the queue, or go in at once."""
+        """Stand in its queue, or go in at once."""
         self._unsized.discard(visit)
-        self._queue.append(visit)
+        self._queue_of(visit).append(visit)
         self._settle()
         self._waits += self.waits(visit)
 
     def waits(self, visit: Visit) -> bool:
-        """Whether it stands in the queue."""
-        return visit in self._queue
+        """Whether it stands in its queue."""
+        return visit in self._queue_of(visit)
 
     def leave(self, visit: Visit) -> None:
         """Free its blocks, or its place in the queue."""
         self._inside.discard(visit)
         if self.waits(visit):
-            self._queue.remove(visit)
+            self._queue_of(visit).remove(visit)
         self._settle()
 
     def _settle(self) -> None:
         """Let in who fits by now, and say so when the worker may hold more."""
-        while self._queue and self._fits(self._queue[0]):
-            visit = self._queue.popleft()
+        # Who is patient holds up nobody, and goes in when nobody else waits.
+        while (queue := self._queue or self._patient) and self._fits(queue[0]):
+            visit = queue.popleft()
             self._inside.add(visit)
             if not visit.turn.cancelled():  # else its task is about to leave
                 visit.turn.set_result(None)
         limit, self._limit = self._limit, self._reckoned()
         if self._limit > limit:
             self._on_room()
+
+    def _queue_of(self, visit: Visit) -> deque[Visit]:
+        return self._patient if visit.is_patient else self._queue
 
     def _fits(self, visit: Visit) -> bool:
         return not self._inside or visit.blocks <= self._free_blocks
@@ -122,11 +127,16 @@ class Visit:
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
         self.blocks = 0
+        self.is_patient = False
         self.turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     @asynccontextmanager
-    async def inside(self, tokens: int) -> AsyncIterator[None]:
-        """Hold room for a sequence of `tokens` at most, once there is some. Raises what `dismiss` was told."""
+    async def inside(self, tokens: int, *, is_patient: bool = False) -> AsyncIterator[None]:
+        """Hold room for a sequence of `tokens` at most, once there is some; behind all others, if it `is_patient`.
+
+        Raises what `dismiss` was told.
+        """
+        self.is_patient = is_patient
         self.blocks = self._gate.blocks_for(tokens)
         self._gate.arrive(self)
         try:

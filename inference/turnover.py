@@ -14,7 +14,7 @@ REFILL_S = 1.0
 class Turnover:
     """The mean time from one slot's release to the next, as long as all slots are taken again at once.
 
-    Call it for each run that begins or ends, and say whether no slot is free then, its own being taken still.
+    Call it for each run that begins or ends, and say whether no slot is free then, its own being taken still. Slots
     that come free at one engine step share the time since the step before.
     """
 

@@ -17,6 +17,8 @@ CROWD = 100
 # About so much of a model's queue is kept for its tiers, for each by its weight and one place at least: a tier none of
 # whose runs may wait has no share.
 KEPT_PERCENT = 25
+# Of a model's window, for which the turns before make room: an answer that may be longer has what they leave.
+ANSWER_PERCENT = 25
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +69,14 @@ class Waiting:
 
 
 def longest_answer(model: Model, limits: Limits, wanted_tokens: int | None) -> int:
-    """The longest answer to a prompt that leaves room for it: what a long chat's prompt is to leave."""
-    most = min(limits.max_output_tokens, model.max_output_tokens)
-    return min(most, wanted_tokens) if wanted_tokens else most
+    """What a long chat's prompt is to leave of the window: the longest answer, or of a very long one a part."""
+    most = min(limits.max_output_tokens, model.max_output_tokens, wanted_tokens or model.max_output_tokens)
+    return room_for_answer(model, most)
+
+
+def room_for_answer(model: Model, max_output_tokens: int) -> int:
+    """For which what was said before gives way: of the window a part at most."""
+    return min(max_output_tokens, max(1, model.context_window * ANSWER_PERCENT // 100))
 
 
 def output_cap(model: Model, limits: Limits, input_tokens: int, wanted_tokens: int | None) -> int:

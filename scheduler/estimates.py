@@ -10,7 +10,8 @@ from typing import Any, Self, cast
 from redis import Redis
 
 from scheduler.dispensable import DispensableRedis
-from scheduler.room import drain_key
+from scheduler.fairness import background_weight
+from scheduler.room import BACKGROUND, drain_key
 
 # Until something was measured: about a batch of a full engine.
 UNMEASURED_RETRY_S = 5
@@ -38,7 +39,7 @@ class Drain:
     squares: float = 0.0
     overdue_ms: float = 0.0
     waiting: Mapping[str, int] = field(default_factory=dict)
-    weights: Mapping[str, float] = field(default_factory=dict)
+    weights: Mapping[str, int] = field(default_factory=dict)
     charges: Mapping[str, float] = field(default_factory=dict)
     flows: Mapping[str, float] = field(default_factory=dict)
 
@@ -54,7 +55,7 @@ class Drain:
         return cls(
             *(runs, busy_ms, squares, max(0.0, silence_ms - usual_ms)),
             waiting={tier: int(count) for tier, count in waiting.items()},
-            weights={tier: float(weight) for tier, weight in weights.items()},
+            weights={tier: int(weight) for tier, weight in weights.items()},
             charges={tier: float(charge) for tier, charge in charges.items()},
             flows=_flows(stored, clock[0] + clock[1] / 1e6),
         )
@@ -92,9 +93,12 @@ class Drain:
 
     def _beside(self, other: str, tier: str) -> float:
         """How many runs of another tier leave for each of this one, while both wait: by the tokens of their shares."""
-        by_weight = self.weights.get(other, 1) / self.weights.get(tier, 1)
+        by_weight = self._weight(other) / self._weight(tier)
         charge, other_charge = self.charges.get(tier), self.charges.get(other)
         return by_weight * charge / other_charge if charge and other_charge else by_weight
+
+    def _weight(self, tier: str) -> float:
+        return background_weight(self.weights) if tier == BACKGROUND else self.weights.get(tier, 1)
 
     def eta_s(self, tier: str, place: int) -> int | None:
         """`wait_s` of the run at that place of its tier, in whole seconds, at least 1."""
@@ -122,7 +126,7 @@ class Estimates:
         """Of a model's queues."""
         return self._redis.ask(lambda: self._read(model), otherwise=Drain())
 
-    def note_weights(self, model: str, weights: Mapping[str, float]) -> None:
+    def note_weights(self, model: str, weights: Mapping[str, int]) -> None:
         """The tiers' weights by which the model's workers take from its queues: whoever reads the drain has them."""
         fields: dict[Any, Any] = {f"weight:{tier}": weight for tier, weight in weights.items()}
         self._redis.ask(lambda: bool(self._client.hset(drain_key(model), mapping=fields)), otherwise=False)

@@ -7,8 +7,15 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass
 
+# Of the lightest tier's weight: behind whoever waits for an answer, and never not at all.
+BACKGROUND_PART = 0.1
 # About as many ended runs say what part of its cost a run comes to.
 REMEMBERED_RUNS = 64
+
+
+def background_weight(tiers: Mapping[str, float]) -> float:
+    """Of the runs that nobody waits for, beside these weights."""
+    return BACKGROUND_PART * min(tiers.values(), default=1)
 
 
 @dataclass(slots=True)

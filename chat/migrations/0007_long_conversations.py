@@ -84,7 +84,7 @@ class Migration(migrations.Migration):
         ),
         migrations.AddConstraint(
             model_name='run',
-            constraint=models.UniqueConstraint(condition=models.Q(('kind', 'title')), fields=('chat',), name='one_title_run_a_chat'),
+            constraint=models.UniqueConstraint(condition=models.Q(('kind', 'title'), models.Q(('attempt__gt', 0), ('status__in', ('queued', 'streaming')), _connector='OR')), fields=('chat',), name='one_title_run_a_chat'),
         ),
         migrations.AddConstraint(
             model_name='run',

@@ -120,6 +120,8 @@ class Outcome:
 QUEUE_LOCK = 0x71756575  # any number that nobody else uses beside one of their own in this database
 # A run that met so many deaths may be to blame for them, or a neighbour on the engine of one that is.
 SUSPECT_FROM = 2
+# By then its chat has gone on, or nobody has looked for long.
+BACKGROUND_DEADLINE = timedelta(hours=1)
 
 
 class RunQuerySet(models.QuerySet["Run"]):
@@ -206,9 +208,13 @@ class RunQuerySet(models.QuerySet["Run"]):
             cursor.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", [QUEUE_LOCK, model.pk])
 
     def overdue(self) -> Self:
-        """Runs that have waited for a worker for longer than their tier has it."""
+        """Runs that have waited for a worker for longer than their tier has it; background runs have longer."""
         deadline = F("tier__queue_deadline_s") * Value(timedelta(seconds=1), models.DurationField())
-        return self.filter(status=Status.QUEUED, created_at__lt=Now() - deadline)
+        is_reply = Q(kind=Run.Kind.REPLY)
+        is_late = (is_reply & Q(created_at__lt=Now() - deadline)) | (
+            ~is_reply & Q(created_at__lt=Now() - BACKGROUND_DEADLINE)
+        )
+        return self.filter(is_late, status=Status.QUEUED)
 
     def expire_queued(self, run_id: UUID, code: str, detail: str) -> bool:
         """End a run that no worker has taken as failed; False when one has, or when it is over."""
@@ -365,7 +371,12 @@ class Run(models.Model):
             models.CheckConstraint(
                 condition=Q(kind="reply") | Q(answer__isnull=True, charged_tokens=0), name="background_run_is_free"
             ),
-            models.UniqueConstraint(fields=("chat",), condition=Q(kind="title"), name="one_title_run_a_chat"),
+            # Another may follow one that no worker had time for.
+            models.UniqueConstraint(
+                fields=("chat",),
+                condition=Q(kind="title") & (Q(attempt__gt=0) | Q(status__in=LIVE)),
+                name="one_title_run_a_chat",
+            ),
             models.UniqueConstraint(
                 fields=("chat",), condition=Q(kind="summary", status__in=LIVE), name="one_live_summary_a_chat"
             ),

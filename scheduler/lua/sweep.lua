@@ -53,6 +53,13 @@ end
 for _, worker in ipairs(workers) do
     if read_worker(KEYS[2], worker, now).age_ms > FORGOTTEN_MS then
         redis.call('HDEL', KEYS[2], worker)
+        for _, field in ipairs(redis.call('HKEYS', KEYS[1])) do
+            local tier = string.match(field, '^waiting:(.*)')
+            if tier then
+                -- What kombu keeps of each queue.
+                redis.call('DEL', '_kombu.binding.' .. ARGV[2] .. tier .. '@' .. worker)
+            end
+        end
     end
 end
 return moved

@@ -7,13 +7,14 @@ from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
+from django.conf import LazySettings
 from django.db import IntegrityError, transaction
 from django.db.models.functions import Now
 from django.test import Client
 from redis import Redis
 
 from chat import accounting, background, burials, cancelling, folding, queueing, services, titles
-from chat.models import Chat, Run, Status, User
+from chat.models import Chat, Outcome, Run, Status, Summary, User
 from scheduler.models import LedgerEntry, Model
 from scheduler.room import BACKGROUND, room_key
 from tests.chat.conversing import Conversation, conversing
@@ -92,7 +93,7 @@ async def test_one_that_hangs_is_given_up_and_holds_up_nobody(
         after = await conversation.turn("Meanwhile?")
         assert not hanging.done()
         assert (await conversation.do(lambda: Run.objects.get(pk=run.pk))).status == Status.STREAMING
-        monkeypatch.setattr(background, "LONGEST_S", 0.1)
+        monkeypatch.setattr(background, "SILENCE_S", 0.1)
         hanging.cancel()
         await asyncio.wait({hanging})
         await conversation.do(lambda: Run.objects.filter(pk=run.pk).update(lease_until=Now() - timedelta(seconds=1)))
@@ -259,9 +260,91 @@ async def test_a_chat_that_has_a_name_needs_no_title(chat: Chat, model: Model) -
         ("می\u200cروم \u202eevil", "می\u200cروم evil"),
         ("\x00\x07", ""),
         ("", ""),
+        ("\u3000\u200b", ""),
+        ("\u200d", ""),
+        ("\u3000" * 90 + "Paris", "Paris"),
+        ("!?…", ""),
+        ("🦊", "🦊"),
+        ("<think>The user asks about Paris.</think>\n\nParis in Spring", "Paris in Spring"),
+        ("<think>The user asks", ""),
         ("word " * 40, "word " * 14 + "word…"),
         ("x" * 200, "x" * 79 + "…"),
     ],
 )
 def test_a_title_is_what_a_model_wrote_without_its_trimmings(written: str, title: str) -> None:
     assert titles.cleaned(written) == title
+
+
+async def test_a_model_that_came_to_no_end_of_its_thoughts_has_summed_up_nothing(
+    chat: Chat, model: Model, scripted: Callable[[str], None]
+) -> None:
+    async with conversing(chat, model) as conversation:
+        await until_due(conversation, Run.Kind.SUMMARY)
+        scripted('{"text": "<think>Where do I begin? It all"}')
+        assert (await conversation.background(Run.Kind.SUMMARY)).error_code == background.EMPTY
+        await conversation.turn("Go on?")
+        scripted('{"text": "<think>Hm.</think> They spoke of numbers."}')
+        await conversation.background(Run.Kind.SUMMARY)
+        [epoch] = await conversation.epochs()
+
+    assert epoch.text == "They spoke of numbers."
+
+
+async def test_a_summary_that_another_was_first_with_ends_and_is_not_made_again(chat: Chat, model: Model) -> None:
+    async with conversing(chat, model) as conversation:
+        await until_due(conversation, Run.Kind.SUMMARY)
+        await conversation.do(lambda: Summary.objects.create(chat=chat, epoch=1, upto=2, text="The first."))
+        late = await conversation.background(Run.Kind.SUMMARY)
+        [epoch] = await conversation.epochs()
+
+    assert (late.status, late.attempt, epoch.text) == (Status.FAILED, 1, "The first.")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_an_end_whose_reply_was_lost_is_found(chat: Chat, model: Model, kind: Run.Kind) -> None:
+    async with conversing(chat, model) as conversation:
+        run = await until_due(conversation, kind)
+
+        def twice() -> list[bool]:
+            claim = Run.objects.claim(run.pk, "worker", timedelta(minutes=1))
+            claimed, done = Run.objects.claimed(claim), Outcome(Status.DONE)
+            return [background.finish(claimed, claim.attempt, done, "Some text", 0) for _ in range(2)]
+
+        assert await conversation.do(twice) == [True, True]
+        assert (await stood(conversation)) == (("Some text", 0) if kind is Run.Kind.TITLE else ("", 1))
+
+
+async def test_a_bug_in_a_chore_ends_its_run(chat: Chat, model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with conversing(chat, model) as conversation:
+        await until_due(conversation, Run.Kind.TITLE)
+        monkeypatch.setattr(titles, "prompt", lambda _: 1 / 0)
+        broken = await conversation.background(Run.Kind.TITLE)
+
+    assert (broken.status, broken.error_code) == (Status.FAILED, "internal_error")
+
+
+async def test_a_title_that_no_worker_had_time_for_is_due_again(chat: Chat, model: Model) -> None:
+    async with conversing(chat, model) as conversation:
+        run = await until_due(conversation, Run.Kind.TITLE)
+        await conversation.do(lambda: cancelling.expire(run))
+        await conversation.turn("Go on?")
+        assert await conversation.waiting(Run.Kind.TITLE)
+
+
+async def test_they_may_wait_for_longer_than_people(chat: Chat, model: Model) -> None:
+    async with conversing(chat, model) as conversation:
+        run = await until_due(conversation, Run.Kind.TITLE)
+
+        def is_overdue(age: timedelta) -> bool:
+            Run.objects.filter(pk=run.pk).update(created_at=Now() - age)
+            return Run.objects.overdue().filter(pk=run.pk).exists()
+
+        assert not await conversation.do(lambda: is_overdue(timedelta(minutes=50)))
+        assert await conversation.do(lambda: is_overdue(timedelta(minutes=70)))
+
+
+async def test_switched_off_nothing_follows_an_answer(chat: Chat, model: Model, settings: LazySettings) -> None:
+    settings.BACKGROUND_RUNS = False
+    async with conversing(chat, model) as conversation:
+        await conversation.turn("Hello")
+        assert await conversation.waiting(Run.Kind.TITLE) is None

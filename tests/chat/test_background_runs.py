@@ -96,7 +96,10 @@ def test_workers_take_it_by_a_tenth_of_the_lightest_weight(model: Model, broker:
     queues = host.served_model(model.pk).queues
 
     assert (queues[queue_name(model.pk, "free")], queues[queue_name(model.pk, BACKGROUND)]) == (2, 0.2)
-    assert queueing.estimates().drain(model.pk).weights[BACKGROUND] == 0.2
+    # Not told in numbers: processes of the release before read whole ones.
+    drain = queueing.estimates().drain(model.pk)
+    assert BACKGROUND not in drain.weights
+    assert drain._weight(BACKGROUND) == 0.2
 
 
 def test_what_it_came_to_counts_though_its_user_is_charged_nothing(title: Run, model: Model) -> None:

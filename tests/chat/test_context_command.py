@@ -262,12 +262,13 @@ def test_the_next_fold_comes_beyond_its_share_of_the_window(
 ) -> None:
     answered("Hello", "Hi")
     room = model.context_window - OUTPUT_CAP
-    now = len(context.for_question(chat, model, "Hi").ids) * 100 // room
+    fixed = Tokenizer.load(model.source).count(model.system_prompt)
+    now = len(context.for_question(chat, model, "Hi").ids)
 
     said = line(shown(chat), "next fold")
 
-    assert f" {room * 60 // 100} tokens, 60 % of the window" in said
-    assert f"this prompt has {now} %" in said
+    assert f" {fixed + (room - fixed) * 60 // 100} tokens: " in said
+    assert said.endswith(f"this prompt has {now}")
 
 
 def test_the_model_is_the_one_that_answered_last_unless_named(

@@ -243,9 +243,13 @@ def it_says_what_it_holds(asked: Asked) -> None:
     assert layout.epoch in {0, epoch.number}
     assert asked.prompt.position == asked.position
     assert layout.first_position in {line.position for line in asked.lines if line.role == "user"}
-    assert layout.left_out == layout.first_position - 1 - (epoch.upto if layout.epoch else 0) >= 0
-    if not layout.epoch and epoch.number:
-        assert layout.first_position == asked.position
+    if layout.epoch or not epoch.number:
+        assert layout.left_out == layout.first_position - 1 - (epoch.upto if layout.epoch else 0) >= 0
+        return
+    # A summary that has no room beside the question counts as a message, where it covers none of the chat.
+    assert layout.left_out == max(1, layout.first_position - 1)
+    past = Past.of(asked.chat.pk, asked.model.pk).asked(asked.made_up.question)
+    assert len(asked.tokenizer.encode_chat(asked.turns(context.layouts(past)[-1]))) > asked.room
 
 
 def no_text_became_a_token_of_the_template(asked: Asked) -> None:

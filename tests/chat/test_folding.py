@@ -7,9 +7,10 @@ from collections.abc import Callable
 import pytest
 
 from chat import context, folding, problems, services
-from chat.models import Chat, Message, Run, Summary
+from chat.models import Chat, Message, Role, Run, Summary
 from inference.scripted_engine import Script
 from scheduler.models import Model, Tier
+from tests.acts import add_message
 from tests.chat.conversing import BLOCK, SCRIPT, Conversation, conversing
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -250,7 +251,8 @@ def test_a_message_that_just_fits_goes_without_the_summary(chat: Chat, model: Mo
     Summary.objects.create(chat=chat, epoch=1, upto=0, text="Before. " * 60)
     run = services.ask(chat.owner, chat, services.Question("word " * 900, model))
 
-    assert (run.epoch, run.left_out) == (0, 0)
+    # The summary, which covers no message of this chat.
+    assert (run.epoch, run.left_out) == (0, 1)
     assert run.input_tokens + run.max_output_tokens <= model.context_window
 
 
@@ -260,3 +262,58 @@ async def test_a_short_chat_is_not_folded(chat: Chat, model: Model, script: Scri
         for number in range(3):
             await conversation.turn(f"Short {number}")
         assert await conversation.waiting(Run.Kind.SUMMARY) is None
+
+
+def talk(chat: Chat, exchanges: int) -> None:
+    for number in range(exchanges):
+        add_message(chat, Role.USER, f"{WORDS} {number}?")
+        add_message(chat, Role.ASSISTANT, f"{WORDS} {number}.")
+
+
+def test_a_summary_too_long_for_this_models_window_leaves_room_for_recent_turns(chat: Chat, model: Model) -> None:
+    Summary.objects.create(chat=chat, epoch=1, upto=0, text="Before. " * 600)
+    talk(chat, 3)
+    run = services.ask(chat.owner, chat, services.Question("And now?", model))
+
+    assert (run.epoch, run.first_position, run.left_out) == (0, 1, 1)
+    assert run.input_tokens + run.max_output_tokens <= model.context_window
+
+
+async def test_and_is_folded_into_one_that_fits(chat: Chat, model: Model, scripted: Callable[[str], None]) -> None:
+    async with conversing(chat, model) as conversation:
+        await conversation.do(lambda: Summary.objects.create(chat=chat, epoch=1, upto=0, text="Before. " * 600))
+        await conversation.do(lambda: talk(chat, 2))
+        await conversation.turn("And now?")
+        fold = await conversation.background(Run.Kind.SUMMARY)
+        after = await conversation.turn("Go on?")
+
+    assert len(conversation.prompt_of(fold)) + fold.max_output_tokens <= model.context_window
+    assert (after.epoch, after.left_out) == (2, 0)
+
+
+async def test_a_long_system_prompt_does_not_fold_each_turn(
+    chat: Chat, model: Model, scripted: Callable[[str], None]
+) -> None:
+    model.system_prompt = "You are kind. " * 100
+    folds = 0
+    async with conversing(chat, model) as conversation:
+        await conversation.do(model.save)
+        for number in range(12):
+            await conversation.turn(question(number))
+            if await conversation.waiting(Run.Kind.SUMMARY):
+                await conversation.background(Run.Kind.SUMMARY)
+                folds += 1
+
+    assert 1 <= folds <= 7
+
+
+def test_an_answer_that_may_be_very_long_does_not_push_out_what_was_said(chat: Chat, model: Model, free: Tier) -> None:
+    Tier.objects.filter(pk=free.pk).update(max_output_tokens=1000)
+    model.max_output_tokens = 1000
+    model.save()
+    talk(chat, 6)
+    chat.owner.refresh_from_db()
+    run = services.ask(chat.owner, chat, services.Question("And now?", model))
+
+    assert run.left_out == 0
+    assert run.max_output_tokens == model.context_window - run.input_tokens

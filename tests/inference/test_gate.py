@@ -37,16 +37,16 @@ class Crowd:
         for name in names:
             self._visits[name] = self._hands.enter_context(self.gate.expecting())
 
-    async def comes(self, name: str, blocks: int) -> None:
+    async def comes(self, name: str, blocks: int, *, is_patient: bool = False) -> None:
         """It comes to the gate."""
         if name not in self._visits:
             self.expect(name)
         self._may_go[name] = asyncio.Event()
-        self._tasks[name] = asyncio.create_task(self._pass(name, blocks * BLOCK_TOKENS))
+        self._tasks[name] = asyncio.create_task(self._pass(name, blocks * BLOCK_TOKENS, is_patient))
         await turns()
 
-    async def _pass(self, name: str, tokens: int) -> None:
-        async with self._visits[name].inside(tokens):
+    async def _pass(self, name: str, tokens: int, is_patient: bool) -> None:
+        async with self._visits[name].inside(tokens, is_patient=is_patient):
             self.inside.append(name)
             await self._may_go[name].wait()
             self.inside.remove(name)
@@ -273,3 +273,26 @@ async def test_each_rise_of_the_limit_is_told() -> None:
         a_crowd.dismiss("c")
         await turns()
         assert told == [2, 3, 4]
+
+
+async def test_who_is_patient_waits_behind_all_others_and_holds_up_nobody(crowd: Crowd) -> None:
+    await crowd.comes("first", 8)
+    await crowd.comes("patient", 8, is_patient=True)
+    assert crowd.gate.limit == 3  # nobody stands in the others' way
+    await crowd.comes("second", 2)
+    assert crowd.inside == ["first", "second"]
+
+    await crowd.ends("first")
+
+    assert crowd.inside == ["second", "patient"]
+
+
+async def test_who_is_patient_can_be_dismissed(crowd: Crowd) -> None:
+    await crowd.comes("first", 8)
+    await crowd.comes("patient", 8, is_patient=True)
+
+    crowd.dismiss("patient")
+
+    with pytest.raises(Dismissed):
+        await crowd.task("patient")
+    assert crowd.gate.report()["kv_waiting"] == 0
