@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from chat import hot_contexts
 from chat.models import Chat, Message, Role, Run, Summary
@@ -35,7 +36,7 @@ class Layout:
 class Prompt:
     """A prompt's ids and the rendering they come from, its question's position, and what it holds of the chat.
 
-    `warm_worker`, where there is one, has `warm_tokens` of it in its prefix cache.
+    `warm_worker`, where there is one, has `warm_tokens` of the chat's own in its prefix cache.
     """
 
     ids: Sequence[int]
@@ -155,10 +156,18 @@ def _turn(line: Line) -> Turn:
 
 
 def _warmth(past: Past, model: Model, layout: Layout, tokens: int) -> tuple[str, int]:
-    """Who has computed the beginning of such a prompt, and how much of it."""
+    """Who has computed the beginning of such a prompt, and how much of it beyond the system prompt, which all have."""
     last, epoch = past.last, past.epoch
     if last and (last.model, last.epoch, last.first_position) == (model.pk, layout.epoch, layout.first_position):
-        return last.worker, min(last.tokens, tokens) if last.worker else 0
-    if (epoch.model, epoch.number, epoch.upto + 1) == (model.pk, layout.epoch, layout.first_position):
-        return epoch.worker, min(epoch.warm_tokens, tokens)
-    return "", 0
+        worker, warm = last.worker, last.tokens
+    elif (epoch.model, epoch.number, epoch.upto + 1) == (model.pk, layout.epoch, layout.first_position):
+        worker, warm = epoch.worker, epoch.warm_tokens
+    else:
+        return "", 0
+    own = min(warm, tokens) - _system_tokens(model.source, model.system_prompt)
+    return worker, max(0, own) if worker else 0
+
+
+@lru_cache
+def _system_tokens(source: str, system_prompt: str) -> int:
+    return Tokenizer.load(source).count(system_prompt)

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tomllib
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from launcher import pip
 from launcher.locks import one_at_a_time
@@ -124,6 +125,13 @@ def _check_disk(hardware: str) -> None:
         )
 
 
+def _remove(venv: Path) -> None:
+    """Of a link the link only: what it names is another checkout's."""
+    if venv.is_symlink():
+        venv.unlink()
+    shutil.rmtree(venv, ignore_errors=True)
+
+
 def _make_venv(steps: int) -> None:
     if importlib.util.find_spec("ensurepip") is None:
         raise SetupProblem(
@@ -131,7 +139,7 @@ def _make_venv(steps: int) -> None:
             f"On Debian and Ubuntu: apt install python{sys.version_info[0]}.{sys.version_info[1]}-venv",
         )
     with Step(1, steps, "Making the virtual environment .venv"):
-        shutil.rmtree(VENV, ignore_errors=True)
+        _remove(VENV)
         made = subprocess.run(
             [sys.executable, "-m", "venv", "--clear", str(VENV)], capture_output=True, text=True, check=False
         )

@@ -67,7 +67,7 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='run',
             name='warm_tokens',
-            field=models.PositiveIntegerField(db_default=0, default=0, help_text='As many of them, by the rows.'),
+            field=models.PositiveIntegerField(db_default=0, default=0, help_text='As many of them, by the rows, beyond the system prompt.'),
         ),
         migrations.AddField(
             model_name='run',

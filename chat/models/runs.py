@@ -324,7 +324,9 @@ class Run(models.Model):
         db_default="",
         help_text="Whose prefix cache had its prompt's beginning.",
     )
-    warm_tokens = models.PositiveIntegerField(default=0, db_default=0, help_text="As many of them, by the rows.")
+    warm_tokens = models.PositiveIntegerField(
+        default=0, db_default=0, help_text="As many of them, by the rows, beyond the system prompt."
+    )
     route = models.JSONField(
         null=True, blank=True, help_text="Why it was sent to its warm worker, or to all: see scheduler/routing.py."
     )

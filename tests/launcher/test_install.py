@@ -67,3 +67,15 @@ def test_every_pin_is_what_is_installed() -> None:
     assert len(pins) > 30
     for pin in pins:
         assert str(pin.specifier) == f"=={version(pin.name)}"
+
+
+def test_an_environment_that_another_checkout_has_is_left_alone(tmp_path: Path) -> None:
+    theirs, ours = tmp_path / "theirs", tmp_path / "ours"
+    theirs.mkdir()
+    (theirs / "pyvenv.cfg").touch()
+    ours.symlink_to(theirs)
+
+    install._remove(ours)
+
+    assert not ours.is_symlink()
+    assert (theirs / "pyvenv.cfg").exists()
