@@ -22,8 +22,8 @@ SETTLES_WITHIN_S = 60.0
 LOOK_EVERY_S = 0.5
 INSPECT_WITHIN_S = 3.0
 # Kombu's bindings, the queue for answers of workers, what a dead worker had pulled, until the visibility timeout; how
-# fast queues drained, and what rooms keep when nobody waits.
-KEPT = ("_kombu.", "unacked", "drain:", "counters:", "owners:")
+# fast queues drained, what rooms keep when nobody waits, and what workers told of themselves.
+KEPT = ("_kombu.", "unacked", "drain:", "counters:", "owners:", "workers:")
 ROWS = """
     SELECT run.id, status, attempt, hand_backs, answer_id, finish_reason, error_code, input_tokens, cached_tokens,
            output_tokens, resumed_at, question.content AS question, run.created_at, finished_at, cancel_requested_at,

@@ -18,7 +18,7 @@ from tests.subscriptions import subscribers
 
 PATIENCE_S = 30
 # Bindings, and what stays when nobody waits.
-MEASURES = ("_kombu.", "drain:", "counters:", "owners:")
+MEASURES = ("_kombu.", "drain:", "counters:", "owners:", "workers:")
 
 
 @dataclass(frozen=True, slots=True)
