@@ -124,7 +124,7 @@ def layouts(past: Past, *, with_summary: bool = True) -> list[Layout]:
 
 def laid_out(past: Past, model: Model, answer_tokens: int) -> Prompt:
     """All that there is, if the answer has room; else so much less that the next turns have, too; else the question."""
-    room = max(1, model.context_window - answer_tokens)
+    room = max(1, model.context_window - max(1, answer_tokens))
     found = layouts(past)
     prompt = build(past, model, found[0])
     if len(prompt.ids) <= room:
