@@ -34,6 +34,7 @@ GRACE = timedelta(seconds=2)
 # An end is dated by its statement, and seen from its commit on.
 OVERLAP = timedelta(seconds=10)
 PAGE = 500
+BACKGROUND_ATTEMPTS = 2
 # With the streams or the broker silent each takes seconds, and dead workers' runs must not wait for a page of them.
 EXPIRING_S = 5.0
 
@@ -145,8 +146,9 @@ class Reaper:
 
 
 def _is_hopeless(run: Run) -> bool:
-    """Whether it was cancelled, or has killed too many workers."""
-    return run.cancel_requested_at is not None or run.attempt - run.hand_backs >= settings.MAX_ATTEMPTS
+    """Whether it was cancelled, or has killed too many workers: two are too many for a run that nobody waits for."""
+    most = settings.MAX_ATTEMPTS if run.kind == Run.Kind.REPLY else min(BACKGROUND_ATTEMPTS, settings.MAX_ATTEMPTS)
+    return run.cancel_requested_at is not None or run.attempt - run.hand_backs >= most
 
 
 def _batched(runs: Iterable[Run], size: int) -> Iterator[list[Run]]:

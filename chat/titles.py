@@ -19,6 +19,9 @@ LABEL = re.compile(r"^\s*(title|name)\s*:\s*", re.IGNORECASE)
 WRAPPING = " \t\"'`*#_“”‘’«»„"
 # Control and format characters but the joiners, which Persian and emoji need; private and unassigned ones.
 UNFIT = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+EMPHASIS = ("**", "__")
+# What stands for a character that the cap cut, or that cannot be stored.
+CUT_CHARACTER = "\ufffd"
 JOINERS = "\u200c\u200d"
 
 
@@ -74,7 +77,10 @@ def told(run: Run) -> None:
 def cleaned(text: str) -> str:
     """The title in what a model wrote: its first line, without wrapping; empty where there is none."""
     first = next(filter(str.strip, said(text).splitlines()), "")
-    fit = "".join(c for c in first if c in JOINERS or unicodedata.category(c) not in UNFIT).strip()
+    fit = "".join(c for c in first if c in JOINERS or unicodedata.category(c) not in UNFIT)
+    for mark in (*EMPHASIS, CUT_CHARACTER):
+        fit = fit.replace(mark, "")
+    fit = fit.strip()
     title = LABEL.sub("", fit.strip(WRAPPING)).strip(WRAPPING).removesuffix(".").strip(WRAPPING).strip()
     if not any(unicodedata.category(c)[0] in "LNS" for c in title):
         return ""

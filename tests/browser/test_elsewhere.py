@@ -57,7 +57,7 @@ def test_a_chat_begun_renamed_and_deleted_elsewhere_changes_the_list_here(alice:
     with elsewhere.page.expect_response("**/api/events*"):
         elsewhere.page.goto("/")
     alice.ask_and_wait(scripted("Hi."), "Hi.")
-    expect(elsewhere.chats).to_have_text([re.compile("^Please")])
+    expect(elsewhere.chats).to_have_text([re.compile("^(Please|Hi$)")])  # its title may be there already
 
     alice.menu(0, "Rename")
     alice.page.get_by_label("Title").fill("  Greetings & <b>more</b> ")

@@ -13,8 +13,9 @@ from django.db.models.functions import Now
 from django.test import Client
 from redis import Redis
 
-from chat import accounting, background, burials, cancelling, folding, queueing, services, titles
+from chat import accounting, background, cancelling, folding, queueing, services, titles
 from chat.models import Chat, Outcome, Run, Status, Summary, User
+from chat.recovery import Reaper
 from scheduler.models import LedgerEntry, Model
 from scheduler.room import BACKGROUND, room_key
 from tests.chat.conversing import Conversation, conversing
@@ -139,13 +140,13 @@ async def test_one_whose_workers_die_is_buried_and_the_chat_goes_on(chat: Chat, 
     async with conversing(chat, model) as conversation:
         run = await until_due(conversation, kind)
 
-        def die_again_and_again() -> bool:
-            for _ in range(5):
-                Run.objects.claim(run.pk, "mortal", timedelta(minutes=1), is_last=True)
+        def die_twice() -> None:
+            for _ in range(2):
+                Run.objects.claim(run.pk, "mortal", timedelta(minutes=1))
                 Run.objects.filter(pk=run.pk).update(lease_until=Now() - timedelta(seconds=1))
-            return burials.bury(run.pk)
+            Reaper(period_s=0).round()
 
-        assert await conversation.do(die_again_and_again)
+        await conversation.do(die_twice)
         buried = await conversation.worker.row(run)
         after = await conversation.turn("Go on?")
         again = await conversation.waiting(kind)
@@ -264,6 +265,8 @@ async def test_a_chat_that_has_a_name_needs_no_title(chat: Chat, model: Model) -
         ("\u200d", ""),
         ("\u3000" * 90 + "Paris", "Paris"),
         ("!?…", ""),
+        ("# **Bold** title", "Bold title"),
+        ("素早い茶色の狐\ufffd", "素早い茶色の狐"),
         ("🦊", "🦊"),
         ("<think>The user asks about Paris.</think>\n\nParis in Spring", "Paris in Spring"),
         ("<think>The user asks", ""),

@@ -10,7 +10,6 @@ from django.conf import LazySettings
 from redis import Redis
 
 from chat import queueing
-from chat.hosting import host
 from chat.load.picture import draw
 from chat.models import Chat, Message, Outcome, Run, Status
 from chat.recovery import Reaper
@@ -89,7 +88,12 @@ def test_it_takes_nobodys_place_in_the_queue(title: Run, chat: Chat, model: Mode
     assert [load.waiting for load in draw().models if load.model == model] == [0]
 
 
-def test_workers_take_it_by_a_tenth_of_the_lightest_weight(model: Model, broker: Redis, free: Tier) -> None:
+def test_workers_take_it_by_a_tenth_of_the_lightest_weight(
+    model: Model, free: Tier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DATABASE_POOL", "5")  # the host's module sets one for all processes that come
+    from chat.hosting import host
+
     Tier.objects.exclude(pk="free").update(weight=5)
     Tier.objects.filter(pk="free").update(weight=2)
 

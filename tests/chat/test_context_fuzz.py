@@ -96,7 +96,7 @@ class Asked:
     @property
     def room(self) -> int:
         """For the prompt, beside the longest answer."""
-        return max(1, self.model.context_window - self.made_up.answer_tokens)
+        return max(1, self.model.context_window - max(1, self.made_up.answer_tokens))
 
     @cached_property
     def tokenizer(self) -> Tokenizer:

@@ -276,7 +276,7 @@ class Cast:
         for scene in scenes:
             keyed = [ask for ask in asks.API if ask.is_keyed]
             assert [(await self.ask(ask, scene)).status for ask in keyed] == [ask.status for ask in keyed]
-            runs = "SELECT count(*) FROM chat_run WHERE chat_id = %s"
+            runs = "SELECT count(*) FROM chat_run WHERE kind = 'reply' AND chat_id = %s"
             assert await self.fetch(runs, scene["chat to ask in once"]) == (1,)
         await self.until(ALL_ENDED)
 

@@ -38,14 +38,12 @@ class Command(BaseCommand):
 def serve(name: str, folder: Path) -> None:
     """Make the model in `folder` the default one; for all tiers when it is new. The one before it is switched off."""
     Model.objects.exclude(slug=name).filter(is_default=True).update(is_default=False, is_active=False)
-    served = {
-        "source": str(folder),
-        "context_window": context_window(folder),
-        "is_default": True,
-        "is_active": True,
-    }
-    first = {"name": name, "temperature": temperature(folder), **served}
+    served = {"source": str(folder), "is_default": True, "is_active": True}
+    window = context_window(folder)
+    first = {"name": name, "temperature": temperature(folder), "context_window": window, **served}
     model, is_new = Model.objects.update_or_create(slug=name, defaults=served, create_defaults=first)
+    # An operator's smaller window stays.
+    Model.objects.filter(pk=model.pk, context_window__gt=window).update(context_window=window)
     if is_new:
         model.tiers.set(Tier.objects.all())
 
