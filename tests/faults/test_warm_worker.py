@@ -77,6 +77,11 @@ class Talk:
         self.chat_id = asked["chat_id"]
         return str(asked["run_id"])
 
+    async def stop(self, run_id: str) -> None:
+        """Cancel it, and wait until it is over."""
+        await self.api.post(f"/api/runs/{run_id}/cancel", {})
+        await self.until(QUIET, self.chat_id)
+
     def of(self, run_id: str) -> Turn:
         """The run as it is stored."""
         with self.world.database() as database:
@@ -130,15 +135,17 @@ async def another(talk: Talk, worker: str) -> Talk:
 async def full(talk: Talk, worker: str) -> AsyncIterator[None]:
     """With answers in all of that worker's slots, of chats that it is warm for."""
     held: list[tuple[Talk, str]] = []
-    while sum(other.of(run_id).worker == worker for other, run_id in held) < SLOTS:
+    while len(held) < SLOTS:
         other = await another(talk, worker)
-        held.append((other, await other.ask("Think about it", first_token_ms=120_000)))
-        # On a busy machine it may be too slow to take what is kept for it: then the other has it.
-        await talk.until(STREAMING, held[-1][1])
+        run_id = await other.ask("Think about it", first_token_ms=120_000)
+        await talk.until(STREAMING, run_id)
+        if other.of(run_id).worker == worker:
+            held.append((other, run_id))
+        else:  # on a busy machine it may be too slow to take what is kept for it
+            await other.stop(run_id)
     yield
     for other, run_id in held:
-        await other.api.post(f"/api/runs/{run_id}/cancel", {})
-    await talk.until(QUIET, talk.chat_id)
+        await other.stop(run_id)
 
 
 async def test_its_turns_go_to_the_worker_that_has_what_was_said_before(talk: Talk) -> None:
