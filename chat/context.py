@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from chat import hot_contexts
 from chat.models import Chat, Message, Role, Run, Summary
-from chat.past import Epoch, Line, Past, lines, starts
+from chat.past import Line, Past, epoch, lines, starts
 from inference.rendering import Rendering
 from inference.tokens import Tokenizer, Turn
 from scheduler.models import Model
@@ -70,13 +70,13 @@ def for_run(run: Run) -> Prompt:
     """
     layout = Layout(run.epoch, run.first_position, run.left_out)
     said = lines(run.chat_id, run.first_position, before=run.prompt.position + 1)
-    epoch = Epoch()
-    if run.epoch:
-        summary = Summary.objects.filter(chat=run.chat_id, epoch=run.epoch).first()
-        epoch = Epoch(summary.epoch, summary.upto, summary.text) if summary else epoch
-    if not said or epoch.number != run.epoch:
+    try:
+        summed_up = epoch(run.chat_id, run.epoch)
+    except Summary.DoesNotExist as gone:
+        raise Message.DoesNotExist from gone
+    if not said:
         raise Message.DoesNotExist
-    return build(Past(run.chat_id, said, epoch), run.model, layout)
+    return build(Past(run.chat_id, said, summed_up), run.model, layout)
 
 
 def build(past: Past, model: Model, layout: Layout) -> Prompt:

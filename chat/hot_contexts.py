@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import zlib
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, Self, cast
+from typing import Protocol, Self, TypeVar, cast
 from uuid import UUID
 
 from django.conf import settings
@@ -20,6 +20,8 @@ from redis import Redis
 from inference.rendering import Answer, Rendering
 from inference.tokens import Tokenizer
 from scheduler.dispensable import shared
+
+T = TypeVar("T")
 
 KEPT_S = 30 * 60
 DIGEST_BYTES = 32
@@ -82,9 +84,7 @@ def encoded(chat_id: UUID, tokenizer: Tokenizer, rendering: Rendering) -> Sequen
 
 def read(chat_id: UUID) -> HotContext | None:
     """What is kept of a chat."""
-    server = shared(settings.STREAMS_URL)
-    client = Redis(connection_pool=server.pool)
-    stored = server.ask(lambda: cast(bytes | None, client.get(context_key(chat_id))), otherwise=None)
+    stored = _ask(lambda redis: cast(bytes | None, redis.get(context_key(chat_id))), otherwise=None)
     try:
         return HotContext.unpacked(stored) if stored else None
     except (zlib.error, ValueError):
@@ -96,14 +96,15 @@ def keep(chat_id: UUID, tokenizer: Tokenizer, prompt: Encoded, answer: Answer) -
     if not (tokenizer.is_byte_level and tokenizer.stands_for(answer.token_ids, answer.text)):
         return
     rendering, ids = prompt.rendering.answered(answer), [*prompt.ids, *answer.token_ids]
-    server = shared(settings.STREAMS_URL)
-    client = Redis(connection_pool=server.pool)
     packed = HotContext(rendering.digest(tokenizer.fingerprint), rendering.controls, ids).packed()
-    server.ask(lambda: bool(client.set(context_key(chat_id), packed, ex=KEPT_S)), otherwise=False)
+    _ask(lambda redis: bool(redis.set(context_key(chat_id), packed, ex=KEPT_S)), otherwise=False)
 
 
 def forget(chat_id: UUID) -> None:
     """Drop what is kept of a deleted chat."""
+    _ask(lambda redis: bool(redis.unlink(context_key(chat_id))), otherwise=False)
+
+
+def _ask(question: Callable[[Redis], T], otherwise: T) -> T:
     server = shared(settings.STREAMS_URL)
-    client = Redis(connection_pool=server.pool)
-    server.ask(lambda: bool(client.unlink(context_key(chat_id))), otherwise=False)
+    return server.ask(lambda: question(Redis(connection_pool=server.pool)), otherwise)

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from django.db import connection
 
-from chat.models import Message, Role
+from chat.models import Message, Role, Summary
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +95,14 @@ class Past:
         """With a new question behind it."""
         position = 1 + max(self.epoch.upto, self.lines[-1].position if self.lines else 0)
         return replace(self, lines=[*self.lines, Line(position, Role.USER, content)])
+
+
+def epoch(chat_id: UUID, number: int) -> Epoch:
+    """That epoch of a chat. Raises `Summary.DoesNotExist` when it was deleted."""
+    if not number:
+        return Epoch()
+    summary = Summary.objects.get(chat=chat_id, epoch=number)
+    return Epoch(summary.epoch, summary.upto, summary.text)
 
 
 def lines(chat_id: UUID, start: int, before: int | None = None) -> list[Line]:

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 from chat import announcements, context
 from chat.context import Layout, Prompt
-from chat.models import Chat, Role, Run, Status, Summary
-from chat.past import Epoch, Line, Past, lines
+from chat.models import Chat, Role, Run, Status
+from chat.past import Line, Past, epoch, lines
 from chat.said import said
 
 TITLE_TOKENS = 24
@@ -51,7 +51,7 @@ def due(reply: Run) -> Run | None:
 def prompt(run: Run) -> Prompt:
     """The conversation so far, as the reply's prompt had it, and what is asked of the model."""
     spoken = lines(run.chat_id, run.first_position, before=run.prompt.position + 2)
-    past = Past(run.chat_id, [*spoken, Line(spoken[-1].position + 1, Role.USER, ASK)], _epoch(run))
+    past = Past(run.chat_id, [*spoken, Line(spoken[-1].position + 1, Role.USER, ASK)], epoch(run.chat_id, run.epoch))
     return context.build(past, run.model, Layout(run.epoch, run.first_position, run.left_out))
 
 
@@ -87,8 +87,3 @@ def cleaned(text: str) -> str:
     if len(title) <= Chat.LABEL_CHARS:
         return title
     return f"{title[: Chat.LABEL_CHARS - 1].rsplit(maxsplit=1)[0]}…"
-
-
-def _epoch(run: Run) -> Epoch:
-    found = Summary.objects.filter(chat=run.chat_id, epoch=run.epoch).first() if run.epoch else None
-    return Epoch(found.epoch, found.upto, found.text) if found else Epoch()
