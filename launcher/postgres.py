@@ -18,6 +18,7 @@ from launcher.problems import SetupProblem
 
 USER = DATABASE = "palaver"
 ANSWERS_WITHIN_S = 60
+ORPHANS_LEAVE_WITHIN_S = 10
 FAST = signal.SIGINT  # SIGTERM waits for the clients to leave
 SETTINGS = ("max_connections=200", "shared_buffers=128MB")
 # Data that nobody will miss after a crash.
@@ -43,6 +44,7 @@ class Postgres:
         if not (self.data / "PG_VERSION").exists():
             self._initialise()
         self._clear_stale_lock()
+        self._wait_for_orphans()
         self._port = self._fixed_port or free_port()
         child = Child("PostgreSQL", self._command(), self._log, How(FAST, identity=self._account.identity))
         self._wait_until_it_answers(child)
@@ -110,6 +112,18 @@ class Postgres:
             )
         lock.unlink(missing_ok=True)
 
+    def _wait_for_orphans(self) -> None:
+        """Processes of a server that was killed with kill -9 hold its shared memory until they notice."""
+        give_up_at = time.monotonic() + ORPHANS_LEAVE_WITHIN_S
+        while orphans := [pid for pid in _processes() if _works_in(pid, self.data)]:
+            if time.monotonic() > give_up_at:
+                pids = " ".join(map(str, orphans))
+                raise SetupProblem(
+                    f"processes of an earlier PostgreSQL ({pids}) still work in {self.data}",
+                    f"Stop them, then run the same command again: kill {pids}",
+                )
+            time.sleep(0.05)
+
     def _wait_until_it_answers(self, child: Child) -> None:
         give_up_at = time.monotonic() + ANSWERS_WITHIN_S
         while True:
@@ -139,6 +153,10 @@ def _package() -> Path:
     assert found is not None
     assert found.origin is not None
     return Path(found.origin).parent
+
+
+def _processes() -> list[int]:
+    return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
 
 
 def _works_in(pid: int, folder: Path) -> bool:

@@ -21,6 +21,7 @@ import psutil
 ROOT = Path(__file__).resolve().parents[2]
 MARK = "PALAVER_TEST_MARK"
 LOOK_EVERY_S = 0.05
+CLEARED_WITHIN_S = 20
 _OUTSIDE_MAKE = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
 
 
@@ -105,13 +106,22 @@ class Launched:
 
     @property
     def guard(self) -> psutil.Process:
-        """Process A."""
-        return next(process for process in self.tree() if _runs(process, "launcher"))
+        """Process A: what was started, or make's child."""
+        return self.top if _runs(self.top, "launcher") else self._child_of(self.top, "launcher")
 
     @property
     def runner(self) -> psutil.Process:
-        """Process B."""
-        return self.wait_for_process(r"-m launcher\.runner")
+        """Process B. What it forks shows its command line too, until it is something else."""
+        return self._child_of(self.guard, "launcher.runner")
+
+    def _child_of(self, parent: psutil.Process, module: str, within_s: float = 120) -> psutil.Process:
+        give_up_at = time.monotonic() + within_s
+        while True:
+            for child in parent.children():
+                if _runs(child, module):
+                    return child
+            assert time.monotonic() < give_up_at, f"no {module} below {parent}:\n{self.output}"
+            time.sleep(LOOK_EVERY_S)
 
     def tree(self) -> list[psutil.Process]:
         """Us and all below us now; remembered for `left`."""
@@ -151,6 +161,7 @@ class Launched:
             with contextlib.suppress(psutil.Error):
                 process.send_signal(signal.SIGKILL)
         self.ended()
+        self.assert_gone(CLEARED_WITHIN_S)  # what works in the same folder next must find nobody there
 
 
 def launcher(command: str) -> list[str]:

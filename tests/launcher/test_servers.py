@@ -9,7 +9,9 @@ import sysconfig
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Timer
 
+import psutil
 import psycopg
 import pytest
 import redis
@@ -92,6 +94,20 @@ def test_a_lock_file_left_by_kill_9_does_not_stop_a_start(deep_folder: Path, sec
     lock = postgres.data / "postmaster.pid"
     # As after a reboot: the pid now belongs to somebody else, who would pass for a running PostgreSQL.
     lock.write_text(lock.read_text().replace(lock.read_text().split("\n", 1)[0], str(os.getppid()), 1))
+
+    again = postgres.start()
+
+    assert query(postgres.url, "SELECT 1") == 1
+    again.stop()
+
+
+def test_what_outlives_a_killed_postgresql_is_waited_for(deep_folder: Path, secrets: Secrets) -> None:
+    postgres = Postgres(deep_folder, secrets.postgres_password, log_in(deep_folder))
+    killed = postgres.start()
+    slow = psutil.Process(killed.pid).children()[0]
+    slow.suspend()
+    killed.kill()
+    Timer(1, slow.resume).start()
 
     again = postgres.start()
 
