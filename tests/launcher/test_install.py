@@ -58,6 +58,14 @@ def test_a_second_make_waits_and_says_so(launch: Launch, bare_checkout: Path) ->
         assert not (bare_checkout / ".venv").exists()
 
 
+def test_bytecode_is_kept_where_none_may_be_written_beside_the_sources(launch: Launch, bare_checkout: Path) -> None:
+    launched = launch(launcher("nonsense"), {"PYTHONDONTWRITEBYTECODE": "1"}, bare_checkout)
+
+    assert launched.ended() == 1
+    assert list(bare_checkout.glob(".palaver/pycache/**/launcher/stopping.*.pyc"))
+    assert not list(bare_checkout.glob("launcher/__pycache__"))
+
+
 def test_every_pin_is_what_is_installed() -> None:
     names = ["requirements-base.txt", "requirements-dev.txt", "requirements-model.txt"]
     names.append(install.engine_file(install.hardware()))
