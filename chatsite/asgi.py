@@ -1,21 +1,28 @@
-"""The ASGI application: pages and API as Django has it, streams without a thread each, and a hub while it lives."""
+"""The ASGI application: each request in a thread for as long as it takes to answer, streams on the event loop."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-import re
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack, ExitStack
-from typing import Any
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, ExitStack, aclosing, closing
+from contextvars import copy_context
+from typing import IO, Any, cast
 
 import django
-from django.core.handlers.asgi import ASGIHandler
+from django.core import signals
+from django.core.exceptions import RequestAborted
+from django.core.handlers.asgi import ASGIHandler, get_script_prefix
+from django.http import HttpResponse
+from django.http.response import HttpResponseBase
+from django.urls import set_script_prefix
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "chatsite.settings")
 django.setup(set_prefix=False)
 
 from chat import problems  # noqa: E402  (after the apps are set up)
+from chat.streaming.entrance import EventStream  # noqa: E402
 from chat.streaming.service import Streams, open_streams  # noqa: E402
 
 Scope = dict[str, Any]
@@ -23,27 +30,73 @@ Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 Send = Callable[[Mapping[str, Any]], Awaitable[None]]
 Handle = Callable[[Scope, Receive, Send], Awaitable[object]]
 
-STREAM_PATH = re.compile(r"/api/(runs/[^/]+/stream|events)$")
+# More than there are connections to the database: who waits for one, or for Redis, keeps nobody from a static file.
+THREADS = 64
 
 
 class Application(ASGIHandler):
-    """Django's handler, but for streams and the lifespan. One for each server process."""
+    """Django's handler, with one change of threads a request. One for each server process.
+
+    Under ASGI Django changes threads for each synchronous middleware, there and back, for the view and for each signal:
+    26 times for a request of ours, which was half of what it cost. Here all of that is one call in one thread, as under
+    WSGI, and the response is sent from the event loop. A stream's view only says how the stream is opened, so that an
+    open stream has no thread.
+    """
 
     def __init__(self) -> None:
         super().__init__()
+        self._threads = ThreadPoolExecutor(THREADS, "request")  # which makes one only when none is idle
         self._streams: Streams | None = None
+
+    def load_middleware(self, is_async: bool = False) -> None:  # noqa: ARG002  # as it is called
+        """The synchronous kind of each, whatever is asked for."""
+        super().load_middleware(is_async=False)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection, or the process's lifespan."""
         if scope["type"] == "lifespan":
             await self._live(scope, receive, send)
-        elif scope["type"] == "http" and STREAM_PATH.search(scope["path"]):
-            # Django gives each request a thread until its response ends. An open stream needs none: the short
-            # synchronous work of all openings shares one. What it holds is given back however it ends.
-            with ExitStack() as scope["ended"]:
-                await _or_refused(self.handle, scope, receive, send)
         else:
-            await _or_refused(super().__call__, scope, receive, send)
+            await _or_refused(self.handle, scope, receive, send)
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        try:
+            body = await self.read_body(receive)
+        except RequestAborted:
+            return
+        with closing(body):
+            loop, context = asyncio.get_running_loop(), copy_context()
+            response = await loop.run_in_executor(self._threads, context.run, self._answer, scope, body)
+        if isinstance(response, EventStream):
+            await _until_left(self._stream(response, send), receive)
+        else:
+            await self.send_response(response, send)
+
+    def _answer(self, scope: Scope, body: IO[bytes]) -> HttpResponseBase:
+        """All that Django does for a request, in a thread. What it holds is given back."""
+        set_script_prefix(get_script_prefix(scope))
+        signals.request_started.send(sender=type(self), scope=scope)
+        request, refusal = self.create_request(scope, body)
+        response = self.get_response(request) if request else cast(HttpResponseBase, refusal)
+        if response.streaming and not isinstance(response, EventStream):
+            response = _whole(response)
+        response.close()
+        return response
+
+    async def _stream(self, response: EventStream, send: Send) -> None:
+        """Send events as they come; what is refused until the first is an answer like any other."""
+        with ExitStack() as ended:
+            try:
+                events = await response.opening(ended)
+            except Exception as error:
+                await self.send_response(response.refused(error), send)
+                return
+            async with aclosing(events):
+                await send(_head(response))
+                async for piece in events:
+                    await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body"})
 
     def end_streams(self) -> None:
         """End every open stream now; the readers come back, to another process, from where they were."""
@@ -58,6 +111,38 @@ class Application(ASGIHandler):
             await send({"type": "lifespan.startup.complete"})
             await receive()
         await send({"type": "lifespan.shutdown.complete"})
+
+
+def _whole(response: Any) -> HttpResponse:
+    """A file, which is read here: the event loop must not wait for a disk. Static files are small."""
+    whole = HttpResponse(b"".join(response.streaming_content), status=response.status_code)
+    whole.headers = response.headers
+    response.close()
+    return whole
+
+
+def _head(response: HttpResponseBase) -> Mapping[str, Any]:
+    headers = [(name.lower().encode("ascii"), value.encode("latin1")) for name, value in response.items()]
+    cookies = [(b"set-cookie", cookie.OutputString().encode("ascii")) for cookie in response.cookies.values()]
+    return {"type": "http.response.start", "status": response.status_code, "headers": [*headers, *cookies]}
+
+
+async def _until_left(serving: Coroutine[Any, Any, None], receive: Receive) -> None:
+    """Serve until it is done or the client has hung up, of which nobody hears who only sends."""
+    tasks = [asyncio.create_task(serving), asyncio.create_task(_hung_up(receive))]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+    if not tasks[0].cancelled():
+        tasks[0].result()
+
+
+async def _hung_up(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 async def _or_refused(handle: Handle, scope: Scope, receive: Receive, send: Send) -> None:
@@ -75,8 +160,7 @@ async def _or_refused(handle: Handle, scope: Scope, receive: Receive, send: Send
         if has_begun:
             raise
         refusal = problems.response(problems.Stopping())
-        headers = [(name.lower().encode(), value.encode()) for name, value in refusal.items()]
-        await send({"type": "http.response.start", "status": refusal.status_code, "headers": headers})
+        await send(_head(refusal))
         await send({"type": "http.response.body", "body": refusal.content})
 
 

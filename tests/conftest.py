@@ -35,7 +35,7 @@ OUTPUT_CAP = 64
 @pytest.fixture(autouse=True)
 def _no_static_files(settings: LazySettings) -> None:
     # Nobody collected them for a test, nor hashed their names.
-    settings.SERVESTATIC_USE_STATIC_ROOT = False
+    settings.WHITENOISE_AUTOREFRESH = True
     plain = {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"}
     settings.STORAGES = {**product.STORAGES, "staticfiles": plain}
 

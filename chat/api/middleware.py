@@ -25,13 +25,18 @@ class ProblemMiddleware(MiddlewareMixin):
         """Answer for the view that raised."""
         if not request.path.startswith(PREFIXES):
             return outages.page(error)
-        problem = problem_of(error)
-        if problem is None:
-            logger.error("request.failed path=%s", request.path, exc_info=error)
-            # As Django does for exceptions that nobody answers.
-            got_request_exception.send(sender=type(self), request=request)
-            problem = problems.Internal()
-        return problems.response(problem)
+        return answered(request, error)
+
+
+def answered(request: HttpRequest, error: Exception) -> HttpResponse:
+    """The problem that an error is, or another of which the log says more."""
+    problem = problem_of(error)
+    if problem is None:
+        logger.error("request.failed path=%s", request.path, exc_info=error)
+        # As Django does for exceptions that nobody answers.
+        got_request_exception.send(sender=ProblemMiddleware, request=request)
+        problem = problems.Internal()
+    return problems.response(problem)
 
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:

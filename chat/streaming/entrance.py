@@ -2,43 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import ExitStack
-from functools import wraps
-from typing import Any, Concatenate, ParamSpec
 from uuid import UUID
 
 from django.core.handlers.asgi import ASGIRequest
-from django.http import HttpRequest, StreamingHttpResponse
-from django.http.response import HttpResponseBase
+from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django_eventstream.utils import add_default_headers, get_channelmanager
 
 from chat import problems, throttles
 from chat.api import allowance
 from chat.api.authentication import Credential, authenticate
-from chat.api.errors import problem_of
+from chat.api.middleware import answered
 from chat.models import Run
 from chat.streaming.channels import channel
 from chat.streaming.service import Streams
 
-Args = ParamSpec("Args")
-View = Callable[Concatenate[ASGIRequest, Args], Coroutine[Any, Any, HttpResponseBase]]
+# Opens a stream on the event loop. What it holds is given back at the stream's end, by what it leaves on the stack.
+Opening = Callable[[ExitStack], Awaitable[AsyncGenerator[bytes, None]]]
 
 
-def refusing(view: View[Args]) -> View[Args]:
-    """Answer the view's refusals as problems, before any event."""
+class EventStream(StreamingHttpResponse):
+    """A stream that may be opened now, by whoever serves it (chatsite/asgi.py), where nobody waits for a thread."""
 
-    @wraps(view)
-    async def refusing_view(request: ASGIRequest, /, *args: Args.args, **kwargs: Args.kwargs) -> HttpResponseBase:
-        try:
-            return await view(request, *args, **kwargs)
-        except Exception as error:
-            problem = problem_of(error)
-            if problem is None:
-                raise
-            return problems.response(problem)
+    def __init__(self, request: HttpRequest, opening: Opening) -> None:
+        super().__init__((), content_type="text/event-stream; charset=utf-8")
+        self.opening = opening
+        self._request = request
+        # So that proxies hold nothing back.
+        add_default_headers(self.headers, request)
+        self.headers["Cache-Control"] = "no-cache, no-transform"
 
-    return refusing_view
+    def refused(self, error: Exception) -> HttpResponse:
+        """What is answered in its place, with what middleware said of all answers."""
+        refusal = answered(self._request, error)
+        for name, value in self.headers.items():
+            refusal.headers.setdefault(name, value)
+        return refusal
 
 
 def admitted(request: HttpRequest) -> Credential:
@@ -60,25 +60,6 @@ def readable_run(credential: Credential, run_id: UUID) -> Run:
 
 
 def streams_of(request: ASGIRequest) -> Streams:
-    """This process's streams, put there when it started (chatsite/asgi.py)."""
+    """This process's streams, put there when it started (chatsite/asgi.py). For its event loop."""
     streams: Streams = request.scope["state"]["streams"]
     return streams
-
-
-def when_ended(request: ASGIRequest) -> ExitStack:
-    """What is done when the request is over: also when its client left before the first byte."""
-    ended: ExitStack = request.scope["ended"]
-    return ended
-
-
-def take_seat(request: ASGIRequest, credential: Credential) -> None:
-    """Count the stream for as long as it is open. Raises `TooManyStreams`, `StreamsFull`."""
-    when_ended(request).callback(streams_of(request).seats.take(credential.user.pk))
-
-
-def event_stream(request: HttpRequest, events: AsyncGenerator[bytes, None]) -> StreamingHttpResponse:
-    """The response, with headers that keep proxies from holding events back."""
-    response = StreamingHttpResponse(events, content_type="text/event-stream; charset=utf-8")
-    add_default_headers(response.headers, request)
-    response.headers["Cache-Control"] = "no-cache, no-transform"
-    return response

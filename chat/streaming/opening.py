@@ -1,15 +1,20 @@
-"""A run, from wherever its reader left off."""
+"""How streams are opened on the event loop: a run from wherever its reader left off, a user's feed."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from uuid import UUID
 
 from django.http import HttpRequest
 from redis.exceptions import RedisError
 
+from chat.api.authentication import Credential
 from chat.models import Run, Status
 from chat.streaming.follower import backlog
 from chat.streaming.hub import Live
+from chat.streaming.listener import listen, merged
 from chat.streaming.place import Place
 from chat.streaming.refusals import BadEventId, StreamsUnavailable
 from chat.streaming.service import Streams
@@ -40,6 +45,34 @@ def _is_issued(place: Place, run: Run) -> bool:
         return False
     is_last = Status(run.status).is_terminal and place.entry.attempt == run.attempt
     return is_last or not place.is_at_end
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A run, as its row was a moment ago, from a place on."""
+
+    run: Run
+    place: Place
+
+
+async def run_events(streams: Streams, user_id: UUID, part: Part, ended: ExitStack) -> AsyncGenerator[bytes, None]:
+    """A run's events. Raises `TooManyStreams`, `StreamsFull`, and as `followed` does."""
+    ended.callback(streams.seats.take(user_id))
+    return await followed(streams, part.run, part.place)
+
+
+async def user_events(
+    streams: Streams, credential: Credential, part: Part | None, ended: ExitStack
+) -> AsyncGenerator[bytes, None]:
+    """A user's feed, and a run's events with it until its end. Raises as `run_events` does."""
+    user_id = credential.user.pk
+    ended.callback(streams.seats.take(user_id))
+    inbox = await streams.feeds.join(user_id)
+    ended.callback(streams.feeds.leave, user_id, inbox)
+    feed = listen(inbox, credential.session)
+    if part and not part.place.is_at_end:
+        return merged(feed, await followed(streams, part.run, part.place))
+    return feed
 
 
 async def followed(streams: Streams, run: Run, place: Place) -> AsyncGenerator[bytes, None]:

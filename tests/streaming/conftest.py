@@ -44,7 +44,7 @@ def bobs_key(transactional_db: None, bob: User) -> str:
 
 @pytest.fixture
 async def web(alices_key: str, settings: LazySettings) -> AsyncIterator[Web]:
-    settings.SERVESTATIC_USE_STATIC_ROOT = False  # nobody collected static files for a test
+    settings.WHITENOISE_AUTOREFRESH = True  # nobody collected static files for a test
     application = Application()
     async with serving(application) as port:
         yield Web(port, alices_key, application)

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import pytest
 
-from chat.streaming import view
+from chat.streaming import opening
 from scheduler.errors import BudgetExhausted, QueueFull, Refused
 from tests.sse_client import Answer, Api, Reading, request
 from tests.streaming.telling import Telling, Web
@@ -68,7 +68,7 @@ async def test_whatever_refuses_a_stream_is_told_as_elsewhere(
     def refuse(*_: object) -> None:
         raise refusal
 
-    monkeypatch.setattr(view, "take_seat", refuse)
+    monkeypatch.setattr(opening, "followed", refuse)
 
     async with web.api.stream(telling.path) as answer:
         assert (answer.status, answer.headers["retry-after"]) == told

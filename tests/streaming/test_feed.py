@@ -254,7 +254,7 @@ async def test_a_feed_opened_while_redis_is_away_hears_when_it_is_back(
     alices_key: str, alice: User, settings: LazySettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(feeds_module, "JOIN_PATIENCE_S", 0.1)
-    settings.SERVESTATIC_USE_STATIC_ROOT = False
+    settings.WHITENOISE_AUTOREFRESH = True
     streams_url = settings.STREAMS_URL
     async with Wire(streams_url) as wire:
         await wire.cut()

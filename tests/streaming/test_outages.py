@@ -22,7 +22,7 @@ async def cut_off(telling: Telling, alices_key: str, settings: LazySettings) -> 
     with socket.create_server(("127.0.0.1", 0)) as taken:
         nowhere = f"redis://127.0.0.1:{taken.getsockname()[1]}/0"
     settings.STREAMS_URL = settings.BROKER_URL = nowhere
-    settings.SERVESTATIC_USE_STATIC_ROOT = False
+    settings.WHITENOISE_AUTOREFRESH = True
     application = Application()
     async with serving(application) as port:
         yield Api(port, alices_key)
@@ -54,7 +54,7 @@ async def test_the_broker_away_leaves_a_waiting_run_without_a_place(
     alices_key: str, telling: Telling, settings: LazySettings
 ) -> None:
     settings.BROKER_URL = "redis://127.0.0.1:9/0"
-    settings.SERVESTATIC_USE_STATIC_ROOT = False
+    settings.WHITENOISE_AUTOREFRESH = True
     reading = Reading()
     async with serving(Application()) as port:
         task = asyncio.create_task(Api(port, alices_key).read(telling.path, reading))
