@@ -66,7 +66,7 @@ def _with_bytecode(environ: Mapping[str, str]) -> dict[str, str]:
     if not environ.get("PYTHONDONTWRITEBYTECODE"):
         return dict(environ)
     kept = {name: value for name, value in environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    return {"PYTHONPYCACHEPREFIX": str(ROOT / ".palaver" / "pycache"), **kept}
+    return {**kept, "PYTHONPYCACHEPREFIX": environ.get("PYTHONPYCACHEPREFIX") or str(ROOT / ".palaver" / "pycache")}
 
 
 def _stop_signals() -> list[int]:

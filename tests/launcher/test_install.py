@@ -59,7 +59,8 @@ def test_a_second_make_waits_and_says_so(launch: Launch, bare_checkout: Path) ->
 
 
 def test_bytecode_is_kept_where_none_may_be_written_beside_the_sources(launch: Launch, bare_checkout: Path) -> None:
-    launched = launch(launcher("nonsense"), {"PYTHONDONTWRITEBYTECODE": "1"}, bare_checkout)
+    environ = {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPYCACHEPREFIX": ""}
+    launched = launch(launcher("nonsense"), environ, bare_checkout)
 
     assert launched.ended() == 1
     assert list(bare_checkout.glob(".palaver/pycache/**/launcher/stopping.*.pyc"))
