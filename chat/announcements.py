@@ -8,6 +8,9 @@ from uuid import UUID
 from chat import feed
 from chat.api.authentication import session_digest
 from chat.models import Chat, Run, Status, User
+from chatsite.database.prepared import Prepared
+
+CHAT = Prepared(lambda chat: Chat.objects.with_live_run().filter(pk=chat), chat=UUID(int=1))
 
 
 def changed(chat: Chat) -> None:
@@ -21,8 +24,10 @@ def deleted(chat_id: UUID, owner_id: UUID) -> None:
 
 
 def queued(run: Run) -> None:
-    """A run was queued, by which its chat is active. One query."""
-    _tell_with_chat(feed.RunBegun(run.pk, run.chat_id, Status.QUEUED))
+    """A run was queued, by which its chat is active, as it was read just now."""
+    chat = run.chat
+    shown = feed.ChatChanged(chat.pk, chat.title, chat.updated_at, live_run_id=run.pk)
+    feed.tell(chat.owner_id, feed.RunBegun(run.pk, run.chat_id, Status.QUEUED), shown)
 
 
 def streaming(run: Run) -> None:
@@ -32,20 +37,14 @@ def streaming(run: Run) -> None:
 
 def ended(run: Run) -> None:
     """A run is over, by which its chat was active. One query."""
-    _tell_with_chat(feed.RunEnded(run.pk, run.chat_id, run.status))
+    if chat := CHAT.first(chat=run.chat_id):  # else it was deleted, and that was told
+        feed.tell(chat.owner_id, feed.RunEnded(run.pk, run.chat_id, run.status), _shown(chat))
 
 
 def signed_out(request: Any, user: User | None, **_: object) -> None:
     """A session is about to end: Django's signal."""
     if user is not None:
         feed.tell(user.pk, feed.SignedOut(session_digest(request)))
-
-
-def _tell_with_chat(event: feed.RunBegun | feed.RunEnded) -> None:
-    """Nothing where the chat was deleted: that was told."""
-    chat = Chat.objects.with_live_run().filter(pk=event.chat_id).first()
-    if chat:
-        feed.tell(chat.owner_id, event, _shown(chat))
 
 
 def _shown(chat: Chat) -> feed.ChatChanged:

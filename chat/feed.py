@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 from uuid import UUID
 
 from django.conf import settings
-from redis import Redis
 from rest_framework.utils.encoders import JSONEncoder
 
 from scheduler.dispensable import shared
@@ -76,7 +75,7 @@ def tell(user_id: UUID, *events: Event) -> None:
     redis = shared(settings.STREAMS_URL)
 
     def publish() -> None:
-        with Redis(connection_pool=redis.pool).pipeline(transaction=False) as pipe:
+        with redis.client.pipeline(transaction=False) as pipe:
             for event in events:
                 pipe.publish(channel(user_id), written(event))
             pipe.execute()

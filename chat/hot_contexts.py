@@ -107,4 +107,4 @@ def forget(chat_id: UUID) -> None:
 
 def _ask(question: Callable[[Redis], T], otherwise: T) -> T:
     server = shared(settings.STREAMS_URL)
-    return server.ask(lambda: question(Redis(connection_pool=server.pool)), otherwise)
+    return server.ask(lambda: question(server.client), otherwise)

@@ -9,7 +9,14 @@ from uuid import UUID
 
 from django.db import connection
 
-from chat.models import Message, Role, Summary
+from chat.models import Role, Summary
+
+LINES = """
+    SELECT position, role, content, token_ids FROM chat_message
+     WHERE chat_id = %(chat)s AND replaced_at IS NULL
+       AND position >= %(start)s AND position < coalesce(%(before)s, 2147483647)
+     ORDER BY position
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +114,10 @@ def epoch(chat_id: UUID, number: int) -> Epoch:
 
 def lines(chat_id: UUID, start: int, before: int | None = None) -> list[Line]:
     """Standing messages of a chat from one position on, before another."""
-    rows = Message.objects.standing().filter(chat=chat_id, position__gte=start)
-    if before is not None:
-        rows = rows.filter(position__lt=before)
-    return [Line(*row) for row in rows.order_by("position").values_list("position", "role", "content", "token_ids")]
+    names: dict[str, Any] = {"chat": chat_id, "start": start, "before": before}
+    with connection.cursor() as cursor:
+        cursor.execute(LINES, names)
+        return [Line(*row) for row in cursor.fetchall()]
 
 
 def starts(of: Iterable[Line]) -> list[int]:

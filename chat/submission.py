@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 
 from django.db import transaction
-from django.db.models.functions import Now
 from uuid6 import uuid7
 
 from chat import accounting, announcements, problems, queueing
@@ -13,6 +12,7 @@ from chat.accounting import Take
 from chat.context import Prompt
 from chat.models import Chat, IdempotencyKey, Message, Run, User
 from chat.standing import Standing
+from chatsite.database.prepared import insert
 from scheduler.admission import CROWD
 from scheduler.errors import QueueFull
 from scheduler.models import Model
@@ -79,15 +79,15 @@ class Submission:
         # What is reserved within the transaction has a row soon or never: the database ends those that are idle.
         take(run.cost)
         if not self.is_retry:
-            self.question.save(force_insert=True)
-        Chat.objects.filter(pk=self.chat.pk).update(updated_at=Now())
+            insert(self.question)
+        self.chat.note_activity()
         if self.key:
             self.key.settle(run.pk)
         if standing.waiting.places(self.model, self.user.tier) <= CROWD:
             # Last before the run itself: others who want the same place wait for our commit.
             Run.objects.hold_queue(self.model)
             _check_queue(self.user, self.model, Standing.of(self.user, self.chat, self.model))
-        run.save(force_insert=True)
+        insert(run)
 
 
 def check_standing(user: User, model: Model, standing: Standing, *, is_retry: bool = False) -> None:

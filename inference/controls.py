@@ -98,8 +98,6 @@ class Disguise:
     def __init__(self, controls: Controls) -> None:
         self._controls = controls
         self._mark = f"m{secrets.token_hex(16)}"  # letters and digits: survives trimming and JSON
-        self._code = re.compile(f"{self._mark}([0-9a-f]{{6}})")
-        self._number = re.compile(f"{self._mark}n([0-9]+)n")
 
     def put_on(self, turn: Turn) -> Turn:
         """The turn as the template may see it.
@@ -118,7 +116,9 @@ class Disguise:
 
     def take_off(self, text: str) -> str:
         """`text` with the real characters back in place."""
-        return self._code.sub(lambda match: chr(int(match[1], 16)), text)
+        if self._mark not in text:
+            return text  # the rule; a pattern is compiled for the exceptions
+        return re.sub(f"{self._mark}([0-9a-f]{{6}})", lambda match: chr(int(match[1], 16)), text)
 
     def hide(self, number: int) -> str:
         """What stands for a content as a whole."""
@@ -126,7 +126,7 @@ class Disguise:
 
     def find_hidden(self, text: str) -> list[str]:
         """The text divided at hidden contents: text and numbers in turn, a text first and last."""
-        return self._number.split(text)
+        return re.split(f"{self._mark}n([0-9]+)n", text) if self._mark in text else [text]
 
 
 def _is_control(token: dict[str, Any]) -> bool:

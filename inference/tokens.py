@@ -54,17 +54,19 @@ class TemplateRefused(TokensError):
 class Tokenizer:
     """A model's tokenizer and chat template. Safe to share between threads."""
 
-    _loaded: dict[Path, Tokenizer] = {}  # noqa: RUF012 - one per folder and process, behind the lock
+    _loaded: dict[str, Tokenizer] = {}  # noqa: RUF012 - one per folder and process, behind the lock
     _lock = Lock()
 
     @classmethod
     def load(cls, folder: str | Path) -> Tokenizer:
         """The tokenizer of a model folder, read once per process. Raises `TokenizerUnusable`."""
-        path = Path(folder).resolve()
+        name = str(folder)
+        if known := cls._loaded.get(name):
+            return known
         with cls._lock:
-            if path not in cls._loaded:
-                cls._loaded[path] = cls._read(path)
-            return cls._loaded[path]
+            if name not in cls._loaded:
+                cls._loaded[name] = cls._read(Path(folder))
+            return cls._loaded[name]
 
     @classmethod
     def _read(cls, folder: Path) -> Tokenizer:

@@ -14,8 +14,6 @@ from pathlib import Path
 from typing import cast
 from uuid import UUID
 
-from redis import Redis
-
 from scheduler.dispensable import DispensableRedis
 from scheduler.errors import BudgetExhausted
 from scheduler.limits import Limits
@@ -81,7 +79,7 @@ class TokenBuckets:
     def __init__(self, redis: DispensableRedis, clock: Callable[[], int] | None = None) -> None:
         self._redis = redis
         self._clock = clock
-        self._client = Redis(connection_pool=redis.pool)
+        self._client = redis.client
         self._reserve = self._client.register_script(RESERVE)
         self._settle = self._client.register_script(SETTLE)
         self._level = self._client.register_script(LEVEL)

@@ -42,6 +42,7 @@ class Dispatcher:
         self._redis = redis
         self._app = app
         self._lookahead = lookahead
+        self._rooms: dict[tuple[str, str], Room] = {}
         self._producers = pools.producers[_impatient(app.connection_for_write())]
 
     def admit(self, newcomers: Iterable[Newcomer], model: str, tier: str) -> Release:
@@ -86,7 +87,9 @@ class Dispatcher:
         Workers(self._redis, model).leave(worker)
 
     def _room(self, model: str, tier: str) -> Room:
-        return Room(self._redis, model, tier)
+        if (model, tier) not in self._rooms:
+            self._rooms[model, tier] = Room(self._redis, model, tier)
+        return self._rooms[model, tier]
 
     def _send(self, release: Release, model: str, tier: str) -> Release:
         if release.taken:

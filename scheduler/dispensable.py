@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import TypeVar
 
-from redis import ConnectionPool
+from redis import ConnectionPool, Redis
 from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as ConnectionLost
 from redis.exceptions import RedisError
@@ -35,6 +35,7 @@ class DispensableRedis:
             # Once and at once, for a connection that the server had closed; never after a wait.
             retry=Retry(NoBackoff(), 1, supported_errors=(ConnectionLost,)),
         )
+        self.client = Redis(connection_pool=self.pool)
         self._away_until = 0.0
 
     def ask(self, question: Callable[[], T], otherwise: T) -> T:

@@ -7,8 +7,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self, cast
 
-from redis import Redis
-
 from scheduler.dispensable import DispensableRedis
 from scheduler.fairness import background_weight
 from scheduler.room import BACKGROUND, drain_key
@@ -120,7 +118,7 @@ class Estimates:
     def __init__(self, redis: DispensableRedis, clock: Callable[[], int] | None = None) -> None:
         self._redis = redis
         self._clock = clock
-        self._client = Redis(connection_pool=redis.pool)
+        self._client = redis.client
 
     def drain(self, model: str) -> Drain:
         """Of a model's queues."""

@@ -13,8 +13,13 @@ from rest_framework.request import Request
 
 from chat import problems
 from chat.models import ApiKey, User, digest
+from chatsite.database.prepared import Prepared
 
 SCHEME = "bearer"
+KEY = Prepared(
+    lambda digest: ApiKey.objects.usable().select_related("user__tier", "user__override").filter(digest=digest),
+    digest="of a key",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +93,7 @@ def bearer_key(headers: dict[str, Any]) -> ApiKey | None:
     scheme, _, secret = headers.get("HTTP_AUTHORIZATION", "").partition(" ")
     if scheme.lower() != SCHEME:
         return None
-    key = (
-        ApiKey.objects.usable()
-        .select_related("user__tier", "user__override")
-        .filter(digest=digest(secret.strip()))
-        .first()
-    )
+    key = KEY.first(digest=digest(secret.strip()))
     if key is None:
         raise problems.NotAuthenticated("This API key is unknown, revoked or expired.")
     return key

@@ -25,7 +25,10 @@ from chat.api.serializers import (
     stream_path,
 )
 from chat.models import Chat, IdempotencyKey, Run, Status, User
+from chatsite.database.prepared import Prepared
 from scheduler.models import Model
+
+CHAT = Prepared(lambda owner, chat: Chat.objects.filter(owner=owner, pk=chat), owner=UUID(int=1), chat=UUID(int=2))
 
 
 class Chats(View):
@@ -127,7 +130,10 @@ def _user(request: Request) -> User:
 
 
 def _chat(request: Request, chat_id: UUID) -> Chat:
-    return get_object_or_404(Chat.objects.visible_to(_user(request)), pk=chat_id)
+    chat = CHAT.first(owner=_user(request).pk, chat=chat_id)
+    if chat is None:
+        raise problems.NotFound
+    return chat
 
 
 def _chat_with_live_run(request: Request, chat_id: UUID) -> Chat:

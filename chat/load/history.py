@@ -47,13 +47,13 @@ def sample() -> None:
     picture = draw()
     if picture.knows_workers:
         redis = shared(settings.STREAMS_URL)
-        redis.ask(lambda: _keep(Redis(connection_pool=redis.pool), picture), otherwise=None)
+        redis.ask(lambda: _keep(redis.client, picture), otherwise=None)
 
 
 def last_hour() -> Sequence[Sample]:
     """Samples, oldest first; none while Redis is away. One round trip."""
     redis = shared(settings.STREAMS_URL)
-    return redis.ask(lambda: _read(Redis(connection_pool=redis.pool)), otherwise=())
+    return redis.ask(lambda: _read(redis.client), otherwise=())
 
 
 def _keep(redis: Redis, picture: Picture) -> None:

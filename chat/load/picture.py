@@ -11,7 +11,6 @@ from django.conf import settings
 from django.db.models import Count, DurationField, ExpressionWrapper, Min
 from django.db.models.functions import Now
 from django.utils import timezone
-from redis import Redis
 
 from chat.models import Run, Status
 from inference import reports
@@ -108,7 +107,7 @@ class Picture:
 def draw() -> Picture:
     """Four queries and one round trip to Redis, however many runs, readers and workers there are."""
     redis = shared(settings.STREAMS_URL)
-    seen = redis.ask(lambda: reports.read(Redis(connection_pool=redis.pool)), otherwise=None)
+    seen = redis.ask(lambda: reports.read(redis.client), otherwise=None)
     waiting, tiers = _waiting(), list(Tier.objects.order_by("-weight", "slug"))
     busy = {model for model, _ in waiting} | {one.report.model for one in seen or ()}
     models = [

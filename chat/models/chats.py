@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import Self
 
 from django.contrib.postgres.fields import ArrayField
-from django.db import models
+from django.db import connection, models
 from django.db.models import Count, F, FilteredRelation, Q
 from django.db.models.functions import Coalesce, Left, Now
 from uuid6 import uuid7
 
 from chat.models.runs import Run
 from chat.models.users import User
+
+NOTE_ACTIVITY = "UPDATE chat_chat SET updated_at = statement_timestamp() WHERE id = %s RETURNING updated_at, title"
 
 
 class ChatQuerySet(models.QuerySet["Chat"]):
@@ -77,6 +79,12 @@ class Chat(models.Model):
 
     def __str__(self) -> str:
         return str(self.id)  # the admin shows it in lists and logs: not the title
+
+    def note_activity(self) -> None:
+        """It is the most recently active from now on. Its title is read again on the way."""
+        with connection.cursor() as cursor:
+            cursor.execute(NOTE_ACTIVITY, [self.pk])
+            self.updated_at, self.title = cursor.fetchone()
 
     @property
     def label(self) -> str:

@@ -9,7 +9,7 @@ from typing import ClassVar, Self
 
 from django.contrib.auth.models import AbstractUser
 from django.contrib.auth.models import UserManager as DjangoUserManager
-from django.db import models
+from django.db import connection, models
 from django.db.models import Q
 from django.db.models.functions import Now
 from django.utils import timezone
@@ -46,7 +46,8 @@ class User(AbstractUser):
 
     def lock(self) -> None:
         """Until the transaction ends, be the only one to decide on this user's limits. Others may still refer to it."""
-        User.objects.select_for_update(no_key=True).values("pk").get(pk=self.pk)
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT 1 FROM chat_user WHERE id = %s FOR NO KEY UPDATE", [self.pk])
 
 
 def _override_of(user: User) -> Override | None:

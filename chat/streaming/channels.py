@@ -10,8 +10,17 @@ from django.http import HttpRequest
 from django_eventstream.channelmanager import ChannelManagerBase
 
 from chat.models import Run, User
+from chatsite.database.prepared import Prepared
 
 PREFIX = "run-"
+COLUMNS = ("status", "attempt", "model", "tier")
+
+
+RUN = Prepared(
+    lambda owner, run: Run.objects.filter(chat__owner=owner, kind=Run.Kind.REPLY, pk=run).only(*COLUMNS),
+    owner=UUID(int=1),
+    run=UUID(int=2),
+)
 
 
 def channel(run_id: UUID) -> str:
@@ -47,5 +56,4 @@ class RunChannelManager(ChannelManagerBase):  # type: ignore[misc]  # untyped
         run_id = run_of(channel)
         if user is None or run_id is None:
             return None
-        columns = ("status", "attempt", "model", "tier")
-        return Run.objects.visible_to(user).filter(pk=run_id).only(*columns).first()
+        return RUN.first(owner=user.pk, run=run_id)

@@ -11,6 +11,7 @@ from django.core.validators import MaxValueValidator, MinValueValidator, RegexVa
 from django.db import models
 from django.db.models import Q
 
+from chatsite.database.prepared import Prepared
 from scheduler.errors import ModelUnknown
 
 SLUG = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]*\Z")
@@ -113,8 +114,7 @@ class ModelQuerySet(models.QuerySet["Model"]):
         # Text that no slug can be must not reach the database, which takes neither a NUL nor half a surrogate pair.
         if slug is not None and not SLUG.match(slug):
             raise ModelUnknown(slug)
-        wanted = Q(is_default=True) if slug is None else Q(slug=slug)
-        model = self.usable_by(tier_slug).filter(wanted).first()
+        model = DEFAULT.first(tier=tier_slug) if slug is None else NAMED.first(tier=tier_slug, slug=slug)
         if model is None:
             raise ModelUnknown(slug)
         return model
@@ -184,3 +184,7 @@ class Model(models.Model):
         if self.context_window and self.max_output_tokens and self.max_output_tokens >= self.context_window:
             reason = f"Prompt and answer together have {self.context_window} tokens: leave some for the prompt."
             raise ValidationError({"max_output_tokens": reason})
+
+
+DEFAULT = Prepared(lambda tier: Model.objects.usable_by(tier).filter(is_default=True), tier="a tier")
+NAMED = Prepared(lambda tier, slug: Model.objects.usable_by(tier).filter(slug=slug), tier="a tier", slug="a model")

@@ -14,11 +14,12 @@ from django.utils import timezone
 from redis import Redis
 from uuid6 import uuid7
 
-from chat import accounting, outcomes, queueing, recovery
+from chat import accounting, outcomes, queueing, recovery, submission
 from chat.draft import Counts
 from chat.finishing import finish_run
 from chat.models import Chat, Checkpoint, Message, Run, RunQuerySet, Status, User
 from chat.recovery import Reaper
+from chatsite.database.prepared import insert
 from inference.scripted_engine import Script
 from inference.streams import Ended
 from inference.tokens import Tokenizer, Turn
@@ -163,15 +164,19 @@ def test_a_prompt_that_no_budget_holds_is_not_told_to_wait(alice: User) -> None:
 
 
 @pytest.mark.usefixtures("model")
-@pytest.mark.parametrize("fails", ["chat.models.Message.save", "chat.models.Run.save"])
-def test_what_fails_behind_the_reserve_gives_it_back(alice: User, monkeypatch: pytest.MonkeyPatch, fails: str) -> None:
-    def broken(*_: object, **__: object) -> None:
-        raise RuntimeError
+@pytest.mark.parametrize("fails", [Message, Run])
+def test_what_fails_behind_the_reserve_gives_it_back(
+    alice: User, monkeypatch: pytest.MonkeyPatch, fails: type[Message | Run]
+) -> None:
+    def broken(row: Message | Run) -> None:
+        if isinstance(row, fails):
+            raise RuntimeError
+        insert(row)
 
     client = bearing(alice)
     client.raise_request_exception = False
     chat = Chat.objects.create(owner=alice)
-    monkeypatch.setattr(fails, broken)
+    monkeypatch.setattr(submission, "insert", broken)
 
     assert client.post(f"/api/chats/{chat.pk}/messages", {"content": "Hi"}, "application/json").status_code == 500
 

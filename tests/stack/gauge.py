@@ -16,7 +16,7 @@ from redis.asyncio import Redis
 from tests.stack.stack import Process, Stack
 from tests.subscriptions import subscribers
 
-PATIENCE_S = 30
+PATIENCE_S = 60
 # Bindings, and what stays when nobody waits.
 MEASURES = ("_kombu.", "drain:", "counters:", "owners:", "workers:")
 
