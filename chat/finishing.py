@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 from uuid import UUID
 
-from django.db import transaction
-from django.db.models.functions import Now
+from django.db import connection, transaction
 
 from chat import accounting
-from chat.models import Chat, Message, Outcome, Role, Run, Status
+from chat.models import Message, Outcome, Role, Run, Status
+from chatsite.database.prepared import insert
 from inference.tokens import Tokenizer, TokensError
+
+REPLACE = """
+    UPDATE chat_message SET replaced_at = statement_timestamp()
+     WHERE chat_id = %(chat_id)s AND position = %(position)s AND replaced_at IS NULL
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +37,7 @@ def finish_run(run: Run, attempt: int, outcome: Outcome, text: str, answer_id: U
     tokens = _tokens(run, text, outcome) if message_id else Tokens(0)
     with transaction.atomic():
         # The chat first, as whoever asks in it does: the other way round the two could wait for each other.
-        Chat.objects.filter(pk=run.chat_id).update(updated_at=Now())
+        run.chat.note_activity()
         ours = run.finish(attempt, outcome, message_id)
         if not ours:
             transaction.set_rollback(True)
@@ -47,10 +53,11 @@ def finish_run(run: Run, attempt: int, outcome: Outcome, text: str, answer_id: U
 
 def _store_answer(run: Run, message_id: UUID, text: str, tokens: Tokens) -> None:
     """The answer takes its place behind the question, and that of the answer which an earlier run left there."""
-    place = {"chat_id": run.chat_id, "position": run.prompt.position + 1}
-    Message.objects.standing().filter(**place).update(replaced_at=Now())
+    place: dict[str, Any] = {"chat_id": run.chat_id, "position": run.prompt.position + 1}
+    with connection.cursor() as cursor:
+        cursor.execute(REPLACE, place)
     counted = {"token_count": tokens.count, "token_ids": tokens.ids}
-    Message.objects.create(**place, id=message_id, role=Role.ASSISTANT, content=text, **counted)
+    insert(Message(**place, id=message_id, role=Role.ASSISTANT, content=text, **counted))
 
 
 def _tokens(run: Run, text: str, outcome: Outcome) -> Tokens:

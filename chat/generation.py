@@ -29,6 +29,7 @@ from chat.releases import Releases
 from chat.resumption import resume
 from chat.rows import DatabaseAway, Rows
 from chat.sampling import sampling_of
+from chatsite.database.prepared import Prepared
 from inference.engine import EngineDead, FinishReason, Generation, GenerationFailed, PromptRejected
 from inference.gate import Gate
 from inference.host import HandedBack, Workplace
@@ -40,6 +41,7 @@ from inference.tokens import TokensError
 logger = logging.getLogger(__name__)
 
 DATABASE_THREADS = 4
+CHAT = Prepared(lambda chat: Chat.objects.filter(pk=chat), chat=UUID(int=1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +257,7 @@ class Attempts:
             answer = Answer(attempt.draft.text, attempt.draft.token_ids)
             hot_contexts.keep(attempt.run.chat_id, self._tokenizer, attempt.prompt, answer)
             # Behind it: one that is deleted from now on is forgotten by whoever deletes it.
-            if not Chat.objects.filter(pk=attempt.run.chat_id).exists():
+            if CHAT.first(chat=attempt.run.chat_id) is None:
                 hot_contexts.forget(attempt.run.chat_id)
 
     def _note_end(self, attempt: Attempt) -> None:

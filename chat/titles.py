@@ -27,6 +27,8 @@ JOINERS = "\u200c\u200d"
 
 def due(reply: Run) -> Run | None:
     """The run to make one, not stored, behind a reply; None where there is a title, or was a run for one."""
+    if reply.chat.title:
+        return None  # most replies: nothing is read for them
     untitled = Chat.objects.filter(pk=reply.chat_id, title="")
     tried = Run.objects.filter(chat=reply.chat_id, kind=Run.Kind.TITLE).exclude(status=Status.FAILED, attempt=0)
     if not untitled.exists() or tried.exists():

@@ -81,10 +81,10 @@ class Chat(models.Model):
         return str(self.id)  # the admin shows it in lists and logs: not the title
 
     def note_activity(self) -> None:
-        """It is the most recently active from now on. Its title is read again on the way."""
+        """It is the most recently active from now on, if it is still there. Its title is read again on the way."""
         with connection.cursor() as cursor:
             cursor.execute(NOTE_ACTIVITY, [self.pk])
-            self.updated_at, self.title = cursor.fetchone()
+            self.updated_at, self.title = cursor.fetchone() or (self.updated_at, self.title)
 
     @property
     def label(self) -> str:

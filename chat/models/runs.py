@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Self
 from uuid import UUID
@@ -12,9 +12,10 @@ from uuid import UUID
 from django.conf import settings
 from django.db import connection, models
 from django.db.models import F, Func, Q, Value
-from django.db.models.functions import Coalesce, Now
+from django.db.models.functions import Now
 from uuid6 import uuid7
 
+from chatsite.database.prepared import Prepared
 from inference.streams import ENDED_TTL_S
 from scheduler import prices
 from scheduler.models import Model, Tier
@@ -97,25 +98,6 @@ class Outcome:
     first_token_age: timedelta | None = None
     token_ids: Sequence[int] = ()
 
-    def columns(self) -> dict[str, Any]:
-        """The row's columns that the outcome sets."""
-        first_token = {}
-        if self.first_token_age is not None:
-            first_token["first_token_at"] = Coalesce("first_token_at", Now() - self.first_token_age)
-        return {
-            **first_token,
-            "status": self.status,
-            "finish_reason": self.finish_reason,
-            "input_tokens": self.input_tokens,
-            "cached_tokens": self.cached_tokens,
-            "output_tokens": self.output_tokens,
-            "charged_tokens": self.charged_tokens,
-            "error_code": self.error_code,
-            "error_detail": self.error_detail,
-            "finished_at": Now(),
-            "lease_until": None,
-        }
-
 
 QUEUE_LOCK = 0x71756575  # any number that nobody else uses beside one of their own in this database
 # A run that met so many deaths may be to blame for them, or a neighbour on the engine of one that is.
@@ -145,6 +127,16 @@ class RunQuerySet(models.QuerySet["Run"]):
     # One statement, as the claim: two attempts must not write over each other's entries.
     RESUME = """
         UPDATE chat_run SET resumed_at = resumed_at || jsonb_build_object(%(attempt)s::text, %(offset)s::integer)
+         WHERE id = %(run_id)s AND attempt = %(attempt)s AND status = 'streaming'
+    """
+    FINISH = """
+        UPDATE chat_run
+           SET status = %(status)s, finish_reason = %(finish_reason)s, answer_id = %(answer)s,
+               input_tokens = %(input_tokens)s, cached_tokens = %(cached_tokens)s,
+               output_tokens = %(output_tokens)s, charged_tokens = %(charged_tokens)s,
+               error_code = %(error_code)s, error_detail = %(error_detail)s,
+               first_token_at = coalesce(first_token_at, statement_timestamp() - %(first_token_age)s::interval),
+               finished_at = statement_timestamp(), lease_until = NULL
          WHERE id = %(run_id)s AND attempt = %(attempt)s AND status = 'streaming'
     """
     REQUEST_CANCEL = """
@@ -190,10 +182,19 @@ class RunQuerySet(models.QuerySet["Run"]):
 
     def claimed(self, claim: Claim) -> Run:
         """The run with what an attempt needs to know of it. Raises `RunTaken` when it was deleted meanwhile."""
-        run = self.select_related("model", "prompt", "chat").filter(pk=claim.run_id).first()
+        run = CLAIMED.first(run=claim.run_id)
         if run is None:
             raise RunTaken(claim.run_id)
         return run
+
+    def finish(self, claim: Claim, outcome: Outcome, answer_id: UUID | None) -> bool:
+        """End a claimed run; False when it is no longer ours to end."""
+        counts = {field.name: getattr(outcome, field.name) for field in fields(outcome)}
+        with connection.cursor() as cursor:
+            cursor.execute(
+                self.FINISH, {**counts, "run_id": claim.run_id, "attempt": claim.attempt, "answer": answer_id}
+            )
+            return bool(cursor.rowcount)
 
     def resume(self, claim: Claim, offset: int) -> bool:
         """Note where an attempt goes on: what readers hold beyond `offset` is void. False when it is no longer ours."""
@@ -421,8 +422,10 @@ class Run(models.Model):
 
         The answer may be inserted after this, in the same transaction: its foreign key is checked at commit.
         """
-        ours = Run.objects.filter(pk=self.pk, attempt=attempt, status=Status.STREAMING)
-        return bool(ours.update(answer_id=answer_id, **outcome.columns()))
+        return Run.objects.finish(Claim(self.pk, attempt), outcome, answer_id)
+
+
+CLAIMED = Prepared(lambda run: Run.objects.select_related("model", "prompt", "chat").filter(pk=run), run=UUID(int=1))
 
 
 class DeletedRun(models.Model):

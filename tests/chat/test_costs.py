@@ -306,8 +306,8 @@ async def test_one_attempt_costs_the_same_statements_however_many_tokens_it_has(
 
     # The claim, the prompt, the end; the room is empty, so that releasing costs none.
     course = ["UPDATE", "SELECT", "SELECT", "BEGIN", "UPDATE", "UPDATE", "UPDATE", "INSERT", "INSERT", "COMMIT"]
-    # The chat, for the pages that show it; whether it is there still; whether it has a title.
-    assert costs.verbs == [*course, "SELECT", "SELECT", "SELECT"]
+    # The chat, for the pages that show it; whether it is there still.
+    assert costs.verbs == [*course, "SELECT", "SELECT"]
 
 
 async def test_one_token_of_many_runs_is_one_append_a_run_in_one_round_trip(monkeypatch: pytest.MonkeyPatch) -> None:
