@@ -44,7 +44,9 @@ def memory_mb(pid: int) -> float:
 
 def resident_mb(pid: int) -> float:
     """A quick look at about the same: of the process alone."""
-    return float(psutil.Process(pid).memory_info().rss) / MB
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return float(psutil.Process(pid).memory_info().rss) / MB
+    return 0.0
 
 
 @dataclass
@@ -55,26 +57,31 @@ class Record:
     core: int
     at: list[float] = field(default_factory=list)
     seconds: dict[str, list[float]] = field(default_factory=dict)
+    megabytes: dict[str, list[float]] = field(default_factory=dict)
 
     def note(self) -> None:
         """One more moment."""
         self.at.append(now())
         for name, pid in self.pids.items():
             self.seconds.setdefault(name, []).append(cpu_s(pid))
+            self.megabytes.setdefault(name, []).append(resident_mb(pid))
         self.seconds.setdefault("", []).append(_busy_s(self.core))
 
     def used_s(self, name: str, begin: float, end: float) -> float:
         """CPU seconds of a process between two moments; the core's own is called ''."""
-        return self._at(name, end) - self._at(name, begin)
+        return self._at(self.seconds[name], end) - self._at(self.seconds[name], begin)
+
+    def resident_mb(self, name: str, moment: float) -> float:
+        """Memory of a process at a moment."""
+        return self._at(self.megabytes[name], moment)
 
     def others_share(self, begin: float, end: float) -> float:
         """Which part of the core others took meanwhile."""
         ours = sum(self.used_s(name, begin, end) for name in self.pids)
         return max(0.0, self.used_s("", begin, end) - ours) / max(1e-9, end - begin)
 
-    def _at(self, name: str, moment: float) -> float:
+    def _at(self, values: Sequence[float], moment: float) -> float:
         """On the line between two moments that were noted."""
-        values = self.seconds[name]
         right = min(max(1, bisect.bisect(self.at, moment)), len(self.at) - 1)
         left_at, right_at = self.at[right - 1], self.at[right]
         part = min(1.0, max(0.0, (moment - left_at) / max(1e-9, right_at - left_at)))

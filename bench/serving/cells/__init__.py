@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from bench.serving.bench import Bench
+from bench.serving.cells.footprint import footprint
+from bench.serving.cells.streams import streams
 from bench.serving.cells.submit import submit
 from bench.serving.cells.sustain import sustain
 from bench.serving.cells.ttft import ttft
@@ -16,4 +18,6 @@ CELLS: Mapping[str, Cell] = {
     "ttft": ttft,
     "submit": submit,
     "sustain": sustain,
+    "streams": streams,
+    "footprint": footprint,
 }
