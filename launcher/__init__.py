@@ -1,1 +1,1 @@
-"""What `make run`, `test`, `check` and `soak` start: set-up, servers, and a stop that leaves nothing behind."""
+"""Set-up, servers, a stop that leaves nothing behind: what `make run`, `test`, `check`, `soak` and `bench` start."""

@@ -1,4 +1,4 @@
-"""Process B: make the virtual environment, move into it, and there run, test, check or soak."""
+"""Process B: make the virtual environment, move into it, and there run, test, check, soak or bench."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def main(argv: list[str]) -> None:
 def _command(argv: list[str]) -> str:
     if len(argv) != 1 or argv[0] not in STEPS:
         raise SetupProblem(
-            f"there is no command {' '.join(argv)!r}", "Use one of: make run, make test, make check, make soak"
+            f"there is no command {' '.join(argv)!r}", f"Use one of: {', '.join(f'make {name}' for name in STEPS)}"
         )
     return argv[0]
 
@@ -73,6 +73,10 @@ def _carry_out(command: str) -> None:
         from launcher import soaking
 
         soaking.main()
+    elif command == "bench":
+        from launcher import benching
+
+        benching.main()
     else:
         from launcher import checks
 

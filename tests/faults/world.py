@@ -33,11 +33,12 @@ class Plan:
     reapers: int = 2
     wishes: Mapping[str, str] = field(default_factory=dict)
     through: Sequence[str] = ()  # a module that runs the modules of workers and web processes, and its arguments
+    is_watched: bool = True  # the database logs bills, and the last worker has wires that can lose a reply
 
 
 @dataclass(eq=False)
 class World:
-    """A running product. The last worker reaches both Redis through wires that can lose a reply."""
+    """A running product. The last worker reaches both Redis through wires that can lose a reply, if it is watched."""
 
     folder: Path
     environ: dict[str, str]
@@ -132,8 +133,10 @@ async def running(plan: Plan, folder: Path) -> AsyncIterator[World]:
             await stack.enter_async_context(server.kept())
         for server in world.servers:
             await server.ready()
-        await asyncio.to_thread(_prepare, world)
-        await _add_wires(world, stack)
+        await asyncio.to_thread(prepared, world.environ)
+        if plan.is_watched:
+            await asyncio.to_thread(_install_audit, world)
+            await _add_wires(world, stack)
         _add_processes(world, plan)
         for part in (*world.workers, *world.webs, *world.reapers):
             await stack.enter_async_context(part.kept())
@@ -158,8 +161,7 @@ def _with_servers(folder: Path, plan: Plan) -> World:
     )
 
 
-def _prepare(world: World) -> None:
-    prepared(world.environ)
+def _install_audit(world: World) -> None:
     with world.database() as connection:
         connection.execute(audit.INSTALL)
 
@@ -171,8 +173,8 @@ async def _add_wires(world: World, stack: AsyncExitStack) -> None:
 
 def _add_processes(world: World, plan: Plan) -> None:
     world.workers += [_worker(world, number, plan.through) for number in range(1, plan.workers + 1)]
-    broker, streams = world.wires
-    world.workers[-1].environ = {**world.workers[-1].environ, "BROKER_URL": broker.url, "STREAMS_URL": streams.url}
+    for name, wire in zip(("BROKER_URL", "STREAMS_URL"), world.wires, strict=False):
+        world.workers[-1].environ = {**world.workers[-1].environ, name: wire.url}
     world.webs += [_web(world, number, plan.through) for number in range(1, plan.webs + 1)]
     world.reapers += [_reaper(world, number) for number in range(1, plan.reapers + 1)]
 
