@@ -18,6 +18,7 @@ from chat.aside import Aside, aside
 from chat.attempt import INTERNAL_ERROR, Attempt, AttemptLost, Cancelled, Summons, Verdict, log_without_text
 from chat.background import BackgroundCourse
 from chat.burials import end_as_told
+from chat.context import Prompt
 from chat.draft import Draft
 from chat.finishing import finish_run
 from chat.gauge import Gauge
@@ -148,7 +149,7 @@ class Attempts:
     async def _claim(self, summons: Summons) -> Attempt | None:
         run_id = summons.run_id
         try:
-            run, claim = await self._rows.insist(claim_run, run_id, self._worker_name, self._leases.lease)
+            run, claim, prompt = await self._rows.insist(take_run, run_id, self._worker_name, self._leases.lease)
         except RunTaken:
             logger.info("run.taken run=%s", run_id)
             return None
@@ -156,7 +157,7 @@ class Attempts:
             raise HandedBack(run_id) from error
         logger.info("run.claimed run=%s attempt=%d worker=%s", run_id, claim.attempt, self._worker_name)
         verdict = Verdict.HANDED_BACK if self._closing else None
-        return Attempt(run, claim, Draft(self._tokenizer), summons.visit, verdict)
+        return Attempt(run, claim, Draft(self._tokenizer), summons.visit, verdict, prompt)
 
     async def _course(self, attempt: Attempt) -> None:
         try:
@@ -189,8 +190,9 @@ class Attempts:
 
     async def _produce(self, attempt: Attempt) -> None:
         self._announcements.do(announcements.streaming, attempt.run)
-        stream = await self._writer.open(attempt.run.pk, attempt.claim.attempt, attempt.run.model_id)
+        stream = self._writer.begin(attempt.run.pk, attempt.claim.attempt, attempt.run.model_id)
         if attempt.claim.attempt > 1:
+            await stream.flush()  # nothing that is read from here on is written by those before
             await resume(attempt, stream, self._streams, self._rows)
         outcome = await self._write(attempt, stream)
         await self._end(attempt, stream, attempt.draft.text, outcome)
@@ -214,8 +216,10 @@ class Attempts:
     async def _generate(self, attempt: Attempt, stream: RunStream) -> None:
         draft = attempt.draft
         attempt.check()
-        prompt = attempt.prompt = await self._rows.insist(context.for_run, attempt.run)
-        attempt.check()  # what came meanwhile found nothing to abort
+        if attempt.prompt is None:
+            attempt.prompt = await self._rows.insist(context.for_run, attempt.run)
+            attempt.check()  # what came meanwhile found nothing to abort
+        prompt = attempt.prompt
         if generation := continued(attempt, prompt.ids):
             await self._generate_rest(attempt, stream, generation)
         else:
@@ -309,6 +313,20 @@ async def attempts_on(workplace: Workplace, lease: timedelta) -> AsyncIterator[A
             yield Attempts(workplace, rows, leases, releases, Beside(telling, follow_ups))
     finally:
         rows.close()
+
+
+def take_run(run_id: UUID, worker: str, lease: timedelta) -> tuple[Run, Claim, Prompt | None]:
+    """Claim a run, with its prompt: the engine waits for both. Raises `RunTaken`.
+
+    None where the prompt cannot be made now: the claim stands, and whoever needs the prompt is told why.
+    """
+    run, claim = claim_run(run_id, worker, lease)
+    if run.kind != Run.Kind.REPLY:
+        return run, claim, None
+    try:
+        return run, claim, context.for_run(run)
+    except (Message.DoesNotExist, TokensError, *DatabaseAway):
+        return run, claim, None
 
 
 def claim_run(run_id: UUID, worker: str, lease: timedelta) -> tuple[Run, Claim]:

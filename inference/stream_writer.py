@@ -228,9 +228,14 @@ class StreamWriter:
 
     async def open(self, run_id: UUID, attempt: int, model: str) -> RunStream:
         """Fence off older attempts, and return the stream to write. Raises `Fenced` when a newer one was first."""
+        stream = self.begin(run_id, attempt, model)
+        await stream.flush()
+        return stream
+
+    def begin(self, run_id: UUID, attempt: int, model: str) -> RunStream:
+        """`open`, for a caller who has no time to wait: of a newer attempt it learns when it writes."""
         stream = RunStream(self, run_id, attempt)
         stream.add(Started(attempt, model))
-        await stream.flush()
         return stream
 
     def schedule(self, stream: RunStream, at_once: bool) -> None:

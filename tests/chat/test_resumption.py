@@ -262,13 +262,13 @@ async def test_a_cancel_right_behind_the_claim_keeps_what_was_told(
 ) -> None:
     async with working(FAST) as worker:
         told = await dead_attempt(worker, run, ids[:30])
-        open_stream = StreamWriter.open
+        begin_stream = StreamWriter.begin
 
-        async def cancelled_meanwhile(writer: StreamWriter, *args: Any) -> RunStream:
+        def cancelled_meanwhile(writer: StreamWriter, *args: Any) -> RunStream:
             worker.attempts.cancel(run.pk)
-            return await open_stream(writer, *args)
+            return begin_stream(writer, *args)
 
-        monkeypatch.setattr(StreamWriter, "open", cancelled_meanwhile)
+        monkeypatch.setattr(StreamWriter, "begin", cancelled_meanwhile)
         await worker.attempts.run(run.pk)
         row, entries = await worker.row(run), await worker.entries(run)
 
