@@ -55,6 +55,7 @@ def _parsed() -> argparse.Namespace:
     parser.add_argument("what", nargs="*", default=list(CELLS), metavar="what", help=f"of {', '.join(CELLS)}")
     parser.add_argument("--peers", nargs="*", default=[], help=f"servers measured in the same run: {', '.join(PEERS)}")
     parser.add_argument("--seconds", type=float, default=Options().seconds, help="that a rate must be sustained")
+    parser.add_argument("--pairs", type=int, default=Options().pairs, help="of turns in the cell engine")
     wanted = parser.parse_args()
     _refuse_unknown("WHAT", wanted.what, CELLS)
     _refuse_unknown("PEERS", wanted.peers, PEERS)
@@ -77,7 +78,7 @@ async def _bench(wanted: argparse.Namespace, cores: Cores) -> int:
     figures: dict[str, Sequence[Figure]] = {}
     try:
         async with AsyncExitStack() as stack:
-            bench = Bench(Options(wanted.seconds, wanted.peers), cores, folder, stack)
+            bench = Bench(Options(wanted.seconds, wanted.peers, wanted.pairs), cores, folder, stack)
             stack.push_async_callback(bench.close_site)
             bench.peers = await _peers(bench)
             for name in wanted.what:
@@ -119,7 +120,9 @@ def _tell(figures: dict[str, Sequence[Figure]], bench: Bench) -> None:
         "noise": bench.noise,
     }
     path = report.written(RESULTS, figures, machine, datetime.now(UTC))
-    print(report.table([figure for found in figures.values() for figure in found], list(bench.peers)))
+    lines = [figure for found in figures.values() for figure in found]
+    peers = dict.fromkeys([*bench.peers, *(name for figure in lines for name in figure.peers)])
+    print(report.table(lines, list(peers)))
     print(f"Others took up to {noise:.0%} of the server's core meanwhile. All figures: {path}", flush=True)
 
 

@@ -33,6 +33,7 @@ class Options:
 
     seconds: float = 60.0  # that a rate must be sustained
     peers: Sequence[str] = ()
+    pairs: int = 3  # of turns of ours and the bare engine
 
 
 @dataclass(frozen=True)

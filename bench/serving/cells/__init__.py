@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from bench.serving.bench import Bench
+from bench.serving.cells.engine import engine
 from bench.serving.cells.footprint import footprint
 from bench.serving.cells.streams import streams
 from bench.serving.cells.submit import submit
@@ -20,4 +21,5 @@ CELLS: Mapping[str, Cell] = {
     "sustain": sustain,
     "streams": streams,
     "footprint": footprint,
+    "engine": engine,
 }
