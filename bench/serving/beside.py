@@ -62,7 +62,7 @@ def _started(command: Command, log: Path) -> subprocess.Popen[bytes]:
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            start_new_session=True,
+            process_group=0,  # not a session: the kernel may share cores out among these
             preexec_fn=prepare,  # noqa: PLW1509  (it only calls the kernel)
         )
 
@@ -85,7 +85,7 @@ def _tail(log: Path) -> str:
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
-    """It and those that it has started, which are a session of their own."""
+    """It and those that it has started, which are a group of their own."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         try:
             os.killpg(process.pid, number)
