@@ -8,6 +8,7 @@ at their cap.
 
 from __future__ import annotations
 
+import asyncio
 import statistics
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from uuid import UUID
@@ -28,6 +29,7 @@ PEER_AT_ONCE = 16  # at most
 WARM_UP_TOKENS = 8
 QUESTION = "Write a long story about a river."
 PATIENCE_S = 280.0
+IDLE_S = 10.0
 PEER = vllm_server.NAME
 WRITTEN = "SELECT sum(output_tokens)::int FROM chat_run WHERE id = ANY(%s)"
 
@@ -52,9 +54,11 @@ async def engine(bench: Bench) -> Sequence[Figure]:
             runners[PEER] = lambda load: _through(bench, peer, load, _busiest(peer.pids["server"]))
         except NotServing as problem:
             bench.say(f"{PEER} is left out: {problem}")
+        idle = await _idle_ms_a_second(ours, told["pid"])
         turns = await _taken(bench, runners)
         await bench.close_site()
-    return figures(turns, told, bench.options.pairs)
+    what = "CPU of web and worker in a second without requests"
+    return [*figures(turns, told, bench.options.pairs), Figure(what, "ms", sum(idle.values()), details=idle)]
 
 
 def _wishes(port: int) -> Mapping[str, str]:
@@ -67,6 +71,15 @@ def _wishes(port: int) -> Mapping[str, str]:
         "WORKER_HOST": HOST,
         PORT: str(port),
     }
+
+
+async def _idle_ms_a_second(ours: Ours, engine_pid: int) -> Mapping[str, float]:
+    """By process, EngineCore apart: what each token bears a share of, the larger the fewer there are in a second."""
+    before, began_at = _cpu(ours.pids, engine_pid), now()
+    await asyncio.sleep(IDLE_S)
+    seconds = now() - began_at
+    after = _cpu(ours.pids, engine_pid)
+    return {name: 1000 * (after[name] - before[name]) / seconds for name in ours.pids}
 
 
 async def _taken(bench: Bench, runners: Mapping[str, Runner]) -> Turns:
