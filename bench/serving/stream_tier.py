@@ -28,7 +28,6 @@ import psycopg
 from bench.serving.stream_load import INTERVAL_S, Readers, Writers, work
 from bench.simulation.figures import percentile
 from launcher import servers
-from launcher.child import Child
 from tests.stack.stack import answers, environment, free_port, new_users, prepared, started
 
 WEB_CORE, LOAD_CORE = 0, 1
@@ -177,7 +176,7 @@ async def _tier(
             runs = [run for key in keys for run in _new_runs(database, key, -(-streams // USERS))]
             writers = Load(Writers(environ["STREAMS_URL"], [run_id for _, run_id in runs]))
             readers = Load(Readers(port, runs))
-            beside = [load.process for load in (writers, readers)] + _processes(served.children)
+            beside = [writers.process, readers.process, *(psutil.Process(child.pid) for child in served.children)]
             try:
                 yield Tier(psutil.Process(web.pid), beside, database), writers, readers
             finally:
@@ -189,11 +188,6 @@ async def _tier(
 
 def _new_runs(database: psycopg.Connection[Any], key: str, count: int) -> list[tuple[str, UUID]]:
     return [(key, run_id) for [run_id] in database.execute(RUNS_OF, {"key": key, "runs": count}).fetchall()]
-
-
-def _processes(children: Sequence[Child]) -> list[psutil.Process]:
-    found = [psutil.Process(child.pid) for child in children]
-    return found + [grandchild for child in found for grandchild in child.children(recursive=True)]
 
 
 async def _rung(tier: Tier, writers: Load, readers: Load, streams: int, seconds: float) -> list[Figure]:

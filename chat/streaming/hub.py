@@ -14,6 +14,8 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from chat.streaming.inbox import Inbox
+from chat.streaming.place import Place
+from chat.streaming.walk import Walk, walk
 from chat.streaming.written import Written
 from inference.streams import Entry, EntryId, entry, hub_key, run_key
 
@@ -30,11 +32,18 @@ MAX_BACKOFF_S = 2.0
 CONTROL_TTL_S = 3600
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Arrived:
     """New entries of the run, oldest first."""
 
     entries: tuple[Entry, ...]
+    _walk: Walk | None = field(default=None, init=False, compare=False)
+
+    def walked(self, start: Place) -> Walk:
+        """What they are to a reader at `start`: worked out once for all who are there."""
+        if self._walk is None or self._walk.start != start:
+            self._walk = walk(start, self.entries)
+        return self._walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +70,18 @@ class RowEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class Beat:
+    """It is time for a sign of life."""
+
+
+@dataclass(frozen=True, slots=True)
 class PutBy:
     """What Postgres has of the run, for its lost readers."""
 
     written: Written
 
 
-Note = Arrived | Moved | PutBy | RowEnded
+Note = Arrived | Beat | Moved | PutBy | RowEnded
 
 
 @dataclass(frozen=True, slots=True)
