@@ -176,7 +176,7 @@ class Readers:
             "Accept: text/event-stream\r\n\r\n"
         )
         async with gate:
-            while not await self._opened(request.encode()):
+            while not await self._opened(request.encode()):  # noqa: ASYNC110  (nobody to wake us)
                 await asyncio.sleep(AGAIN_S)
 
     async def _opened(self, request: bytes) -> bool:

@@ -34,6 +34,7 @@ async def backlog(redis: Redis, live: Live, place: Place) -> list[Entry]:
 def beating(subscription: Subscription) -> Iterator[None]:
     """Leave a `Beat` in the inbox from time to time: one timer for the stream, not one for each event."""
     loop = asyncio.get_running_loop()
+    timer: asyncio.TimerHandle
 
     def beat() -> None:
         nonlocal timer

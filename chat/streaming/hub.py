@@ -23,6 +23,7 @@ logger = logging.getLogger(__name__)
 
 Rows = list[tuple[bytes, dict[bytes, bytes]]]
 
+START = "0-0"  # before any entry
 # Below redis-py's socket timeout of 5 s, at which a blocked read would count as a broken connection.
 BLOCK_MS = 2000
 # Longest pause between reads: 40 a second at most, however many runs there are.
@@ -112,6 +113,7 @@ class _Followed:
 
     live: Live
     cursor: EntryId | None
+    raw_cursor: bytes  # the same as Redis has it: it is asked for hundreds of them again and again
     heard_at: float
     readers: set[Subscription] = field(default_factory=set)
 
@@ -126,7 +128,7 @@ class Hub:
         self._redis = redis
         self._followed: dict[bytes, _Followed] = {}
         self._control = hub_key(uuid4()).encode()
-        self._control_cursor = "0-0"
+        self._control_cursor = START.encode()
         self._somebody = asyncio.Event()
         self._is_blocked = False
         self._is_closed = False
@@ -161,7 +163,7 @@ class Hub:
         key = run_key(live.run_id).encode()
         followed = self._followed.get(key)
         if followed is None:
-            followed = self._followed[key] = _Followed(live, after, time.monotonic())
+            followed = self._followed[key] = _Followed(live, after, str(after or START).encode(), time.monotonic())
         subscription = Subscription(live, followed.cursor)
         followed.readers.add(subscription)
         self._somebody.set()
@@ -253,11 +255,11 @@ class Hub:
     async def _read(self) -> float:
         """Read once and hand out; returns how many seconds to pause, so that many runs share a read."""
         asked = dict(self._followed)
-        cursors: dict[Any, Any] = {key: str(followed.cursor or "0-0") for key, followed in asked.items()}
+        cursors: dict[Any, Any] = {key: followed.raw_cursor for key, followed in asked.items()}
         answer = await self._blocking_read(cursors | {self._control: self._control_cursor})
         for key, rows in answer:
             if key == self._control:
-                self._control_cursor = rows[-1][0].decode()
+                self._control_cursor = rows[-1][0]
             # Everybody may have left meanwhile and others come, from another place: this answer is not theirs.
             elif (followed := asked[key]) is self._followed.get(key):
                 self._hand_out(followed, rows)
@@ -280,5 +282,6 @@ class Hub:
             logger.exception("stream.unreadable run=%s", followed.live.run_id)
             self._end_all(followed)
             return
-        followed.cursor, followed.heard_at = entries[-1].id, time.monotonic()
+        followed.cursor, followed.raw_cursor = entries[-1].id, rows[-1][0]
+        followed.heard_at = time.monotonic()
         self._tell(followed, Arrived(entries))
