@@ -28,7 +28,9 @@ START = "0-0"  # before any entry
 BLOCK_MS = 2000
 # Longest pause between reads: 40 a second at most, however many runs there are.
 MAX_PAUSE_S = 0.025
-ENTRIES_A_RUN = 500
+# Behind by seconds, a thousand runs had answers of tens of megabytes, which took longer than a reply may: for good.
+ENTRIES_A_READ = 5000
+ENTRIES_A_RUN = 5  # at least
 MAX_BACKOFF_S = 2.0
 CONTROL_TTL_S = 3600
 
@@ -269,7 +271,8 @@ class Hub:
     async def _blocking_read(self, cursors: dict[Any, Any]) -> Sequence[tuple[bytes, Rows]]:
         self._is_blocked = True
         try:
-            answer = await self._redis.xread(cursors, count=ENTRIES_A_RUN, block=BLOCK_MS)
+            count = max(ENTRIES_A_RUN, ENTRIES_A_READ // len(cursors))
+            answer = await self._redis.xread(cursors, count=count, block=BLOCK_MS)
         finally:
             self._is_blocked = False
         self.reads += 1
