@@ -50,9 +50,12 @@ async def merged(feed: AsyncGenerator[bytes, None], run: AsyncGenerator[bytes, N
     said: asyncio.Queue[bytes | Exception | None] = asyncio.Queue(1)
 
     async def pass_on(source: AsyncGenerator[bytes, None]) -> None:
+        task = asyncio.current_task()
         try:
             async with aclosing(source):
                 async for told in source:
+                    if task and task.cancelling():  # which redis-py can swallow, amid a read
+                        break
                     await said.put(told)
         except Exception as failure:
             await said.put(failure)

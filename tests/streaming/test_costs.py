@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
@@ -182,13 +183,12 @@ async def test_an_open_stream_holds_three_tasks_and_neither_a_thread_nor_a_conne
         await open_all(rest, web, tellings[4:])
         many = await held(web, database_url)
 
+    more = {name: many[name] - few[name] for name in many}
     # That of uvicorn, that which sends, and that which hears that the client has left.
-    assert many["tasks"] - few["tasks"] == 3 * len(tellings[4:])
-    assert {name: many[name] - few[name] for name in many if name != "tasks"} == {
-        "threads": 0,
-        "connections to Redis": 0,
-        "connections to PostgreSQL": 0,
-    }
+    assert more["tasks"] == 3 * len(tellings[4:])
+    # The thread that has answered one may not have sat down yet when the next is asked for: then there are two.
+    assert more["threads"] <= 1
+    assert (more["connections to Redis"], more["connections to PostgreSQL"]) == (0, 0)
 
 
 @pytest.fixture
@@ -256,6 +256,25 @@ async def test_an_event_of_a_page_costs_no_task() -> None:
         assert await anext(page) == b"2"
         assert asyncio.all_tasks() == before
     await page.aclose()
+
+
+async def test_a_page_that_is_left_ends_though_a_cancellation_is_swallowed() -> None:
+    async def silent() -> AsyncGenerator[bytes, None]:
+        await asyncio.Event().wait()
+        yield b""
+
+    async def run() -> AsyncGenerator[bytes, None]:
+        yield b"1"
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        while True:
+            yield b"2"
+
+    page = merged(silent(), run())
+    assert await anext(page) == b"1"
+    await asyncio.sleep(0)
+
+    await asyncio.wait_for(page.aclose(), 5)
 
 
 async def test_commands_are_packed_and_replies_are_parsed_in_c(reading: Redis) -> None:
