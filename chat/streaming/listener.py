@@ -47,30 +47,26 @@ async def _next(inbox: Inbox[Note], patience_s: float) -> Note | Dropped | None:
 
 async def merged(feed: AsyncGenerator[bytes, None], run: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
     """What both say, as it comes, until the feed ends; the run may end before."""
-    said: asyncio.Queue[bytes | Exception | None] = asyncio.Queue(1)
-
-    async def pass_on(source: AsyncGenerator[bytes, None]) -> None:
-        task = asyncio.current_task()
+    async with aclosing(feed), aclosing(run):
+        waiting = {_coming(source): source for source in (feed, run)}
         try:
-            async with aclosing(source):
-                async for told in source:
-                    if task and task.cancelling():  # which redis-py can swallow, amid a read
-                        break
-                    await said.put(told)
-        except Exception as failure:
-            await said.put(failure)
-        else:
-            if source is feed:
-                await said.put(None)
+            while True:
+                done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                for coming in done:
+                    source = waiting.pop(coming)
+                    if (told := coming.result()) is not None:
+                        waiting[_coming(source)] = source
+                        yield told
+                    elif source is feed:
+                        return
+        finally:
+            for coming in waiting:
+                coming.cancel()
+            await asyncio.gather(*waiting, return_exceptions=True)
 
-    # A task each, for as long as it speaks: one for each event took a sixth of what an event costs (measured).
-    speaking = [asyncio.create_task(pass_on(source)) for source in (feed, run)]
-    try:
-        while (told := await said.get()) is not None:
-            if isinstance(told, Exception):
-                raise told
-            yield told
-    finally:
-        for task in speaking:
-            task.cancel()
-        await asyncio.gather(*speaking, return_exceptions=True)
+
+def _coming(source: AsyncGenerator[bytes, None]) -> asyncio.Task[bytes | None]:
+    async def next_or_none() -> bytes | None:
+        return await anext(source, None)
+
+    return asyncio.create_task(next_or_none())

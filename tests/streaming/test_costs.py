@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Any
@@ -23,8 +22,6 @@ from chat.streaming import frames
 from chat.streaming.connect import PackingConnection, streams_client
 from chat.streaming.follower import Follower
 from chat.streaming.hub import Arrived, Hub, Live, Subscription, Wait
-from chat.streaming.inbox import Inbox
-from chat.streaming.listener import merged
 from chat.streaming.place import Place
 from chatsite.asgi import Application
 from chatsite.serve import COLLECT_AFTER, Server
@@ -234,47 +231,6 @@ async def held(web: Web, database_url: str) -> dict[str, int]:
         "connections to Redis": len(await redis.client_list()),
         "connections to PostgreSQL": clients,
     }
-
-
-async def test_an_event_of_a_page_costs_no_task() -> None:
-    inbox: Inbox[bytes] = Inbox()
-
-    async def silent() -> AsyncGenerator[bytes, None]:
-        await asyncio.Event().wait()
-        yield b""
-
-    async def run() -> AsyncGenerator[bytes, None]:
-        while isinstance(note := await inbox.next(), bytes):
-            yield note
-
-    page = merged(silent(), run())
-    inbox.put(b"1")
-    assert await anext(page) == b"1"
-    before = asyncio.all_tasks()
-    for _ in range(ENTRIES):
-        inbox.put(b"2")
-        assert await anext(page) == b"2"
-        assert asyncio.all_tasks() == before
-    await page.aclose()
-
-
-async def test_a_page_that_is_left_ends_though_a_cancellation_is_swallowed() -> None:
-    async def silent() -> AsyncGenerator[bytes, None]:
-        await asyncio.Event().wait()
-        yield b""
-
-    async def run() -> AsyncGenerator[bytes, None]:
-        yield b"1"
-        with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.Event().wait()
-        while True:
-            yield b"2"
-
-    page = merged(silent(), run())
-    assert await anext(page) == b"1"
-    await asyncio.sleep(0)
-
-    await asyncio.wait_for(page.aclose(), 5)
 
 
 async def test_commands_are_packed_and_replies_are_parsed_in_c(reading: Redis) -> None:
