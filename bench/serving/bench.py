@@ -21,6 +21,7 @@ from bench.serving.site import Site
 from tests.stack.stack import ROOT, free_port
 
 LOAD_ENDS_WITHIN_S = 300.0
+NOISE = 0.1  # of the server's core: who misses a rung while others take more may try again
 
 
 class LoadBroken(Exception):
@@ -50,17 +51,23 @@ class Target:
         """Where so many questions go."""
         return [Lane(self.key, str(number)) for number in range(count)]
 
+    async def quiet(self) -> None:
+        """Return when nothing of what was asked goes on."""
+
 
 @dataclass(frozen=True)
 class Ours(Target):
     """The product, each of whose questions goes into a chat of its own."""
 
-    site: Site | None = None
+    site: Site = field(kw_only=True)
 
     def lanes(self, count: int) -> Sequence[Lane]:
         """See `Target`."""
-        assert self.site is not None
         return self.site.lanes(count)
+
+    async def quiet(self) -> None:
+        """See `Target`."""
+        await self.site.quiet()
 
 
 @dataclass
@@ -81,6 +88,11 @@ class Bench:
     def say(self, line: str) -> None:
         """To whoever watches."""
         print(f"  {line}", flush=True)
+
+    @property
+    def was_disturbed(self) -> bool:
+        """Whether others took so much of the server's core during the last job that it says little."""
+        return self.noise[-1] > NOISE
 
     async def site(self, wishes: Mapping[str, str]) -> Site:
         """The product with such an environment; one with another is closed first. Raises `StackBroken`."""

@@ -17,7 +17,7 @@ from tests.faults.world import Plan, World, new_folder, remove, running
 
 USERS = 50
 GENEROUS = """
-    UPDATE scheduler_tier SET max_output_tokens = 100000, chat_turns = 1000000;
+    UPDATE scheduler_tier SET max_output_tokens = 100000, chat_turns = 1000000, concurrency = 1000000;
     UPDATE scheduler_model SET max_output_tokens = 100000;
 """
 NEW_CHATS = """

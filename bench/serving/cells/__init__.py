@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from bench.serving.bench import Bench
+from bench.serving.cells.costs import costs
 from bench.serving.cells.footprint import footprint
+from bench.serving.cells.growth import growth
 from bench.serving.cells.streams import streams
 from bench.serving.cells.submit import submit
 from bench.serving.cells.sustain import sustain
@@ -20,4 +22,6 @@ CELLS: Mapping[str, Cell] = {
     "sustain": sustain,
     "streams": streams,
     "footprint": footprint,
+    "costs": costs,
+    "growth": growth,
 }

@@ -24,7 +24,6 @@ IDLE_S = 20.0
 async def footprint(bench: Bench) -> Sequence[Figure]:
     """Web, worker and reaper. Databases and Valkey are not counted: they are whatever their operator makes of them."""
     ours = await bench.ours(script.replies())
-    assert ours.site is not None
     start_s = await _start_s(ours.site)
     bench.say(f"{start_s:.1f} s from nothing to ready")
     tested = ours.site.tested  # others than before

@@ -22,7 +22,6 @@ WARM_UP = 60
 async def submit(bench: Bench) -> Sequence[Figure]:
     """Saturated over some connections, then at a steady rate. CPU time is what noise cannot spoil."""
     ours = await bench.ours(script.replies())
-    assert ours.site is not None
     figures: list[Figure] = []
     async with ours.site.world.workers[0].down(signal.SIGTERM):
         web = {"web": ours.pids["web"]}

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from bench.serving import script
-from bench.serving.bench import Bench, Ours, Target
+from bench.serving.bench import Bench, Target
 from bench.serving.figures import Bound, Figure, percentile, spread
 from bench.serving.job import Job, Outcome, Sample
 from bench.serving.site import Times
@@ -34,7 +34,6 @@ def added_ms(outcome: Outcome) -> Sequence[float]:
 async def ttft(bench: Bench) -> Sequence[Figure]:
     """Ours, bare parts and every other server, one after the other."""
     ours = await bench.ours(script.replies())
-    assert ours.site is not None
     own = await _measured(bench, ours, ours.site.world.streams_url)
     stages = _stages(own.alone, ours.site.times([sample.run_id for sample in own.alone.served]))
     parts = await _measured(bench, await bench.bare())
@@ -56,8 +55,7 @@ async def _at(bench: Bench, target: Target, rate: int) -> Outcome:
     job = Job(target.surface, target.port, target.lanes(count), count, per_s=rate, model=target.model)
     outcome, _ = await bench.run(job, target.pids)
     bench.say(f"{target.name}, {rate} requests/s: {_told(outcome)}; {bench.noise[-1]:.0%} of the core to others")
-    if isinstance(target, Ours) and target.site is not None:
-        await target.site.quiet()
+    await target.quiet()
     return outcome
 
 
