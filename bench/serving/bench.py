@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.serving import beside, site
@@ -83,7 +83,7 @@ class Bench:
     _site: Site | None = None
     _closing: AsyncExitStack = field(default_factory=AsyncExitStack)
     _wishes: Mapping[str, str] | None = None
-    _bare: dict[int, Target] = field(default_factory=dict)
+    _bare: Target | None = None
 
     def say(self, line: str) -> None:
         """To whoever watches."""
@@ -113,19 +113,18 @@ class Bench:
         await self._closing.aclose()
         self._site = None
 
-    async def bare(self, surface: Surface = Surface.PALAVER) -> Target:
+    async def bare(self) -> Target:
         """An application with nothing behind it, on the server's core: the parts alone."""
-        if self.cores.server not in self._bare:
-            self._bare[self.cores.server] = await self.bare_on(self.cores.server)
-        found = self._bare[self.cores.server]
-        return Target(found.name, surface, found.port, found.pids)
+        if self._bare is None:
+            self._bare = await self.bare_on(self.cores.server)
+        return self._bare
 
-    async def bare_on(self, core: int, environ: Mapping[str, str] | None = None) -> Target:
+    async def bare_on(self, core: int) -> Target:
         """The same, wherever: on the load's core it is the engine behind other servers."""
         port = free_port()
         command = [sys.executable, "-m", "bench.serving.bare", str(port)]
         name = f"bare-{port}"
-        environ = {**os.environ, "PYTHONPATH": str(ROOT), **(environ or {})}
+        environ = {**os.environ, "PYTHONPATH": str(ROOT)}
         pid = await self.serve(Command(name, command, port, core, environ))
         return Target("the parts alone", Surface.PALAVER, port, {"bare": pid})
 
@@ -152,7 +151,7 @@ async def _generated(job: Job) -> Outcome:
     )
     try:
         async with asyncio.timeout(LOAD_ENDS_WITHIN_S + job.seconds):
-            told, _ = await process.communicate(json.dumps(asdict(job)).encode())
+            told, _ = await process.communicate(json.dumps(job.as_json()).encode())
     finally:
         if process.returncode is None:
             process.kill()

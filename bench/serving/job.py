@@ -50,11 +50,15 @@ class Job:
     streams_url: str = ""  # to see for ourselves when a run's first delta is in its stream
     patience_s: float = 15.0
 
+    def as_json(self) -> dict[str, Any]:
+        """For the way between processes."""
+        return asdict(self)
+
     @classmethod
     def of(cls, told: dict[str, Any]) -> Self:
-        """The reverse of `asdict`, after JSON."""
-        lanes = [Lane(**lane) for lane in told.pop("lanes")]
-        return cls(surface=Surface(told.pop("surface")), lanes=lanes, **told)
+        """The reverse."""
+        lanes = [Lane(**lane) for lane in told["lanes"]]
+        return cls(**{**told, "surface": Surface(told["surface"]), "lanes": lanes})
 
     def tokens_of(self, number: int) -> int:
         """The most that the answer to request `number` may have; 0: as it likes."""

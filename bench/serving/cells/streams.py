@@ -40,19 +40,26 @@ class Rung:
 async def streams(bench: Bench) -> Sequence[Figure]:
     """Ours, the others, bare parts: up the ladder until streams come late."""
     own = await _climbed(bench, await bench.ours(script.long_streams()))
-    slow = {"SCRIPT_TOKENS_PER_S": str(script.LONG_TOKENS_PER_S)}
-    bare = await bench.bare_on(bench.cores.server, slow)
-    parts = await _climbed(bench, bare)
+    peers = {name: await _climbed(bench, peer) for name, peer in bench.peers.items()}
+    parts = await _climbed(bench, await bench.bare())
     return [
         Figure(
             f"streams at {script.LONG_TOKENS_PER_S:g} tokens/s, whole path, token to client p99 < {LAG_MS:g} ms",
             "streams",
             _highest(own),
             at_least(200),
-            parts=_highest(parts),
-            details={"ours": own, "the parts alone": parts},
+            {name: _highest(rungs) for name, rungs in peers.items()},
+            _highest(parts),
+            {"ours": own, "the parts alone": parts, **peers},
         ),
-        Figure("CPU of a token, whole path, long streams", "µs", _cpu_us(own), Bound(200), parts=_cpu_us(parts)),
+        Figure(
+            "CPU of a token, whole path, long streams",
+            "µs",
+            _cpu_us(own),
+            Bound(200),
+            {name: _cpu_us(rungs) for name, rungs in peers.items()},
+            _cpu_us(parts),
+        ),
         Figure("of it the web process", "µs", _cpu_us(own, "web")),
         Figure("of it the worker", "µs", _cpu_us(own, "worker")),
         Figure("CPU of a token, many streams to few", "×", _growth(own), parts=_growth(parts)),
