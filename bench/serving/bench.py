@@ -16,12 +16,11 @@ from bench.serving import beside, site
 from bench.serving.beside import Command
 from bench.serving.cores import Cores
 from bench.serving.job import Job, Lane, Outcome, Surface
-from bench.serving.meter import Record, metered
+from bench.serving.meter import Noise, Record, metered
 from bench.serving.site import Site
 from tests.stack.stack import ROOT, free_port
 
 LOAD_ENDS_WITHIN_S = 300.0
-NOISE = 0.1  # of the server's core: who misses a rung while others take more may try again
 
 
 class LoadBroken(Exception):
@@ -79,7 +78,7 @@ class Bench:
     folder: Path
     stack: AsyncExitStack
     peers: Mapping[str, Target] = field(default_factory=dict)
-    noise: list[float] = field(default_factory=list)  # the part of the server's core that others took, by job
+    noise: list[Noise] = field(default_factory=list)  # by job
     _site: Site | None = None
     _closing: AsyncExitStack = field(default_factory=AsyncExitStack)
     _wishes: Mapping[str, str] | None = None
@@ -91,8 +90,8 @@ class Bench:
 
     @property
     def was_disturbed(self) -> bool:
-        """Whether others took so much of the server's core during the last job that it says little."""
-        return self.noise[-1] > NOISE
+        """Whether others were so much in the way of the last job that it says little."""
+        return self.noise[-1].spoils
 
     async def site(self, wishes: Mapping[str, str]) -> Site:
         """The product with such an environment; one with another is closed first. Raises `StackBroken`."""
@@ -134,11 +133,11 @@ class Bench:
 
     async def run(self, job: Job, tested: Mapping[str, int]) -> tuple[Outcome, Record]:
         """Have the load generator carry out a job, and meter the server under test. Raises `LoadBroken`."""
-        async with metered(tested, self.cores.server) as record:
+        async with metered(tested, self.cores) as record:
             outcome = await _generated(job)
         if outcome.samples:
             begin = min(sample.sent_at for sample in outcome.samples)
-            self.noise.append(record.others_share(begin, begin + outcome.seconds))
+            self.noise.append(record.noise(begin, begin + outcome.seconds))
         return outcome, record
 
 

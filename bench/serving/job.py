@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any, Self
+
+REASON_CHARS = 80
 
 
 class Surface(StrEnum):
@@ -114,6 +117,11 @@ class Outcome:
     def failures(self) -> int:
         """How many were refused, cut off, or too late."""
         return sum(not sample.is_served for sample in self.samples)
+
+    @property
+    def reasons(self) -> Mapping[str, int]:
+        """How often each kind of failure came."""
+        return Counter(sample.failure[:REASON_CHARS] for sample in self.samples if sample.failure)
 
     @property
     def served_per_s(self) -> float:

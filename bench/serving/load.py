@@ -12,6 +12,7 @@ import gc
 import itertools
 import json
 import resource
+import signal
 import sys
 import time
 from collections.abc import AsyncIterator
@@ -24,6 +25,7 @@ import uvloop
 from bench.serving.job import Job, Outcome, Sample
 from bench.serving.surfaces import SURFACES, Refused, now
 from bench.serving.wire import Wire
+from launcher import kernel
 
 SEEN_WITHIN_MS = 10_000
 
@@ -147,6 +149,7 @@ async def _watcher(job: Job) -> AsyncIterator[_Watcher]:
 
 def main() -> None:
     """Carry out what stands on stdin."""
+    kernel.signal_at_parent_death(signal.SIGTERM)
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     job = Job.of(json.load(sys.stdin))

@@ -9,7 +9,6 @@ TOKENS_PER_S = 100.0
 TOKENS = 16
 TOKEN = " a"  # one token of the tokenizer, two characters
 LONG_TOKENS_PER_S = 20.0
-QUICK_TOKENS_PER_S = 40.0
 LONG_TOKENS = 4000
 SLOTS = 1000
 
@@ -22,11 +21,6 @@ def replies() -> Mapping[str, str]:
 def long_streams() -> Mapping[str, str]:
     """Environment of a worker whose answers last as long as they may, at a reader's pace."""
     return _environ(LONG_TOKENS_PER_S, LONG_TOKENS)
-
-
-def fast_streams() -> Mapping[str, str]:
-    """Environment of a worker whose answers last as long as they may, a little faster than that."""
-    return _environ(QUICK_TOKENS_PER_S, LONG_TOKENS)
 
 
 def _environ(tokens_per_s: float, tokens: int) -> Mapping[str, str]:

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from bench.serving.cores import Cores
 from bench.serving.figures import Bound, Figure, at_least, percentile, spread
 from bench.serving.job import Job, Lane, Outcome, Sample, Surface
-from bench.serving.meter import Record
+from bench.serving.meter import LOAD, SERVER, Record
 from bench.serving.pace import common_window, gaps_ms, lags_ms, tokens
 from bench.serving.report import table, written
 
@@ -80,11 +81,14 @@ def test_the_window_is_when_all_streams_run() -> None:
 
 
 def test_cpu_time_between_two_looks_lies_on_the_line_between_them() -> None:
-    seconds = {"web": [1.0, 2.0, 2.0], "": [10.0, 12.0, 13.0]}
-    record = Record({"web": 1}, 0, at=[0.0, 10.0, 20.0], seconds=seconds)
+    seconds = {"web": [1.0, 2.0, 2.0], SERVER: [10.0, 12.0, 13.0], LOAD: [0.0, 10.0, 19.0]}
+    record = Record({"web": 1}, Cores(1, 0), at=[0.0, 10.0, 20.0], seconds=seconds)
 
     assert record.used_s("web", 5.0, 15.0) == pytest.approx(0.5)
-    assert record.others_share(0.0, 20.0) == pytest.approx((3 - 1) / 20)
+    noise = record.noise(0.0, 20.0)
+    assert noise.others == pytest.approx((3 - 1) / 20)
+    assert noise.load == pytest.approx(19 / 20)
+    assert noise.spoils
 
 
 def test_a_job_and_its_outcome_survive_the_way_between_processes() -> None:

@@ -99,7 +99,7 @@ async def _rung(bench: Bench, target: Target, count: int) -> Rung:
         f"{target.name}, {count} streams: p99 {rung.lags_ms.get('p99', 0):.0f} ms late, gaps p99 "
         f"{rung.gaps_ms.get('p99', 0):.0f} ms, {sum(rung.cpu_us.values()):.0f} µs CPU a token, {rung.failures} failed; "
         f"all at once for {rung.window_s:.0f} s, generator at {outcome.cpu_share:.0%}, "
-        f"{bench.noise[-1]:.0%} of the core to others"
+        f"{bench.noise[-1]}"
     )
     await target.quiet()
     return rung

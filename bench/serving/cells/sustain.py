@@ -26,6 +26,12 @@ class Climb:
     rungs: dict[str, Any] = field(default_factory=dict)
     cpu_ms: dict[str, float] = field(default_factory=dict)  # of a request at the highest rung, by process
 
+    @property
+    def carried(self) -> float | None:
+        """Requests/s that would fill a core: an estimate that no neighbour spoils."""
+        used = sum(self.cpu_ms.values())
+        return 1000 / used if used else None
+
 
 async def sustain(bench: Bench) -> Sequence[Figure]:
     """Ours, then the others; then what the load generator and a bare application come to."""
@@ -42,6 +48,12 @@ async def sustain(bench: Bench) -> Sequence[Figure]:
             {name: climb.highest for name, climb in peers.items()},
             ceiling,
             {"ours": own.rungs, **{name: climb.rungs for name, climb in peers.items()}},
+        ),
+        Figure(
+            "what a core would carry by their CPU time",
+            "requests/s",
+            own.carried,
+            peers={name: climb.carried for name, climb in peers.items()},
         ),
         Figure(
             "CPU of a 16-token request at that rate",
@@ -76,11 +88,9 @@ async def _holds(bench: Bench, target: Target, rate: int, climb: Climb) -> bool:
     p99 = percentile(added, 99) if added else float("inf")
     begin = min(sample.sent_at for sample in outcome.samples)
     cpu_ms = {name: 1000 * record.used_s(name, begin, begin + outcome.seconds) / count for name in target.pids}
-    climb.rungs[str(rate)] = {**spread(added), "failed": outcome.failures, "CPU ms": cpu_ms, "others": bench.noise[-1]}
-    bench.say(
-        f"{target.name}, {rate} requests/s: p99 {p99:.0f} ms added, {outcome.failures} failed; "
-        f"{bench.noise[-1]:.0%} of the core to others"
-    )
+    seen = {"failed": dict(outcome.reasons), "CPU ms": cpu_ms, "noise": bench.noise[-1]}
+    climb.rungs[str(rate)] = {**spread(added), **seen}
+    bench.say(f"{target.name}, {rate} requests/s: p99 {p99:.0f} ms added, {outcome.failures} failed; {bench.noise[-1]}")
     await target.quiet()
     is_held = p99 <= P99_MS and not outcome.failures
     if is_held or not climb.cpu_ms:
