@@ -53,6 +53,13 @@ async def streams(bench: Bench) -> Sequence[Figure]:
             {"ours": own, "the parts alone": parts, **peers},
         ),
         Figure(
+            "what a core would carry by their CPU time",
+            "streams",
+            _carried(own),
+            peers={name: _carried(rungs) for name, rungs in peers.items()},
+            parts=_carried(parts),
+        ),
+        Figure(
             "CPU of a token, whole path, long streams",
             "µs",
             _cpu_us(own),
@@ -130,6 +137,12 @@ def _top(rungs: Sequence[Rung]) -> Rung:
 def _cpu_us(rungs: Sequence[Rung], name: str | None = None) -> float:
     used = _top(rungs).cpu_us
     return used.get(name, 0.0) if name else sum(used.values())
+
+
+def _carried(rungs: Sequence[Rung]) -> float | None:
+    """An estimate that no neighbour spoils; each stream more makes a token cheaper, as long as all are in time."""
+    used = _cpu_us(rungs)
+    return 1e6 / (script.LONG_TOKENS_PER_S * used) if used else None
 
 
 def _growth(rungs: Sequence[Rung]) -> float | None:
