@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from chat import problems
 from chat.models import Chat, Message, Role, Summary, User
+from chatsite.database.prepared import insert
 from inference.tokens import Tokenizer
 from scheduler.models import Model
 
@@ -36,12 +37,19 @@ def carried(user: User, origin: Chat) -> str:
     return paper.write(summary.text if summary else "", behind)
 
 
+def new_chat(user: User, origin: Chat | None = None) -> Chat:
+    """Store an empty chat."""
+    chat = Chat(owner=user, continues=origin)
+    insert(chat)
+    return chat
+
+
 def begin(user: User, origin: Chat, text: str) -> Chat:
     """Within a transaction: a chat that goes on from `origin` with `text`. Raises `NotFound` when that is gone."""
     # Held until the commit: a chat that is deleted meanwhile takes the reference to it along.
     if not Chat.objects.select_for_update(no_key=True).filter(pk=origin.pk).exists():
         raise problems.NotFound
-    chat = Chat.objects.create(owner=user, continues=origin)
+    chat = new_chat(user, origin)
     if text:
         Summary.objects.create(chat=chat, epoch=1, upto=0, text=text)
     return chat

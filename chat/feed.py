@@ -14,6 +14,8 @@ from rest_framework.utils.encoders import JSONEncoder
 
 from scheduler.dispensable import shared
 
+JSON = JSONEncoder(ensure_ascii=False)
+
 
 @dataclass(frozen=True, slots=True)
 class ChatChanged:
@@ -85,7 +87,7 @@ def tell(user_id: UUID, *events: Event) -> None:
 
 def written(event: Event) -> str:
     """An event as it goes through Redis."""
-    return json.dumps([event.name, asdict(event)], cls=JSONEncoder, ensure_ascii=False)
+    return JSON.encode([event.name, asdict(event)])
 
 
 def read(message: bytes) -> tuple[str, Mapping[str, Any]]:

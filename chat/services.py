@@ -51,10 +51,9 @@ def open_chat(user: User, key: IdempotencyKey | None = None, origin: Chat | None
     """
     carried = continuing.carried(user, origin) if origin else ""
     with transaction.atomic() if key or origin else nullcontext():
-        chat = continuing.begin(user, origin, carried) if origin else Chat.objects.create(owner=user)
+        chat = continuing.begin(user, origin, carried) if origin else continuing.new_chat(user)
         if key:
             key.settle(chat.pk)
-    chat.refresh_from_db()  # its times are the database's
     announcements.changed(chat)
     return chat
 

@@ -35,8 +35,8 @@ class Standing:
                coalesce(last.position - (last.role = 'assistant')::integer, 0),
                (SELECT count(*) FROM chat_message
                  WHERE chat_id = %(chat)s AND role = 'user' AND replaced_at IS NULL),
-               (SELECT count(*) FROM chat_run JOIN chat_chat ON chat_chat.id = chat_run.chat_id
-                 WHERE owner_id = %(user)s AND kind = 'reply' AND status IN ('queued', 'streaming')),
+               (SELECT count(*) FROM chat_run
+                 WHERE user_id = %(user)s AND kind = 'reply' AND status IN ('queued', 'streaming')),
                (SELECT coalesce(json_object_agg(tier_id, runs), '{}')
                   FROM (SELECT tier_id, count(*) AS runs FROM chat_run
                          WHERE kind = 'reply' AND status = 'queued' AND model_id = %(model)s GROUP BY tier_id) waiting),

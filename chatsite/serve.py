@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import errno
+import gc
 import resource
 import socket
 import sys
@@ -16,6 +17,9 @@ import uvicorn
 from chatsite.asgi import Application, application
 
 GRACE_S = 5
+# New objects until they are looked at for cycles, and how many such looks until the older ones are. Events make none:
+# with Python's own 700, 10, 10 the p99 of many live streams was twice to three times as long.
+COLLECT_AFTER = (50_000, 20, 50)
 
 
 class Server(uvicorn.Server):
@@ -24,6 +28,13 @@ class Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, served: Application) -> None:
         super().__init__(config)
         self._served = served
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to serve, with what is there by now left alone by the garbage collector."""
+        await super().startup(sockets)
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(*COLLECT_AFTER)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop listening, end streams, let short requests finish."""

@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import asdict
 from datetime import UTC, datetime
 
 import psutil
@@ -113,17 +114,14 @@ async def _measure(bench: Bench, name: str, figures: dict[str, Sequence[Figure]]
 
 
 def _tell(figures: dict[str, Sequence[Figure]], bench: Bench) -> None:
-    noise = max(bench.noise, default=0.0)
-    machine = {
-        "cores": os.cpu_count(),
-        "memory_gb": round(psutil.virtual_memory().total / 1e9, 1),
-        "noise": bench.noise,
-    }
+    worst = max((noise.others for noise in bench.noise), default=0.0)
+    noise = [asdict(each) for each in bench.noise]
+    machine = {"cores": os.cpu_count(), "memory_gb": round(psutil.virtual_memory().total / 1e9, 1), "noise": noise}
     path = report.written(RESULTS, figures, machine, datetime.now(UTC))
     lines = [figure for found in figures.values() for figure in found]
     peers = dict.fromkeys([*bench.peers, *(name for figure in lines for name in figure.peers)])
     print(report.table(lines, list(peers)))
-    print(f"Others took up to {noise:.0%} of the server's core meanwhile. All figures: {path}", flush=True)
+    print(f"Others took up to {worst:.0%} of the server's core meanwhile. All figures: {path}", flush=True)
 
 
 if __name__ == "__main__":

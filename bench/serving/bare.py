@@ -1,7 +1,8 @@
 """`python -m bench.serving.bare PORT`: an ASGI application with nothing behind it, which answers as the engine would.
 
 Both kinds of API: as the bare parts that our product and the load generator are held against, and as the engine behind
-servers that pass on what another makes. First token and distance are those of the scripted engine.
+servers that pass on what another makes. Tokens come when the scripted engine's would: those of a long answer at a
+reader's pace, those of a short one faster.
 """
 
 from __future__ import annotations
@@ -9,19 +10,16 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-import os
 import sys
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import uvicorn
 
-from bench.serving.script import FIRST_TOKEN_MS, TOKEN, TOKENS, TOKENS_PER_S
+from bench.serving.script import FIRST_TOKEN_MS, LONG_TOKENS_PER_S, TOKEN, TOKENS, TOKENS_PER_S
 
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 Receive = Callable[[], Awaitable[dict[str, Any]]]
-TOKENS_PER_S_VARIABLE = "SCRIPT_TOKENS_PER_S"
-_rate = float(os.environ.get(TOKENS_PER_S_VARIABLE, TOKENS_PER_S))
 _numbers = itertools.count()
 _asked: dict[str, int] = {}  # tokens to come, by run
 
@@ -83,9 +81,10 @@ async def _stream(send: Send, words: list[bytes], end: list[bytes]) -> None:
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/event-stream")]})
     loop = asyncio.get_running_loop()
     due = loop.time() + FIRST_TOKEN_MS / 1000
+    distance_s = 1 / (LONG_TOKENS_PER_S if len(words) > TOKENS else TOKENS_PER_S)
     for word in words:
         await asyncio.sleep(due - loop.time())
-        due += 1 / _rate
+        due += distance_s
         await send({"type": "http.response.body", "body": word, "more_body": True})
     for event in end:
         await send({"type": "http.response.body", "body": event, "more_body": True})

@@ -9,14 +9,14 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.serving import beside, site
 from bench.serving.beside import Command
 from bench.serving.cores import Cores
 from bench.serving.job import Job, Lane, Outcome, Surface
-from bench.serving.meter import Record, metered
+from bench.serving.meter import Noise, Record, metered
 from bench.serving.site import Site
 from tests.stack.stack import ROOT, free_port
 
@@ -51,17 +51,23 @@ class Target:
         """Where so many questions go."""
         return [Lane(self.key, str(number)) for number in range(count)]
 
+    async def quiet(self) -> None:
+        """Return when nothing of what was asked goes on."""
+
 
 @dataclass(frozen=True)
 class Ours(Target):
     """The product, each of whose questions goes into a chat of its own."""
 
-    site: Site | None = None
+    site: Site = field(kw_only=True)
 
     def lanes(self, count: int) -> Sequence[Lane]:
         """See `Target`."""
-        assert self.site is not None
         return self.site.lanes(count)
+
+    async def quiet(self) -> None:
+        """See `Target`."""
+        await self.site.quiet()
 
 
 @dataclass
@@ -73,15 +79,20 @@ class Bench:
     folder: Path
     stack: AsyncExitStack
     peers: Mapping[str, Target] = field(default_factory=dict)
-    noise: list[float] = field(default_factory=list)  # the part of the server's core that others took, by job
+    noise: list[Noise] = field(default_factory=list)  # by job
     _site: Site | None = None
     _closing: AsyncExitStack = field(default_factory=AsyncExitStack)
     _wishes: Mapping[str, str] | None = None
-    _bare: dict[int, Target] = field(default_factory=dict)
+    _bare: Target | None = None
 
     def say(self, line: str) -> None:
         """To whoever watches."""
         print(f"  {line}", flush=True)
+
+    @property
+    def was_disturbed(self) -> bool:
+        """Whether others were so much in the way of the last job that it says little."""
+        return self.noise[-1].spoils
 
     async def site(self, wishes: Mapping[str, str]) -> Site:
         """The product with such an environment; one with another is closed first. Raises `StackBroken`."""
@@ -102,19 +113,18 @@ class Bench:
         await self._closing.aclose()
         self._site = None
 
-    async def bare(self, surface: Surface = Surface.PALAVER) -> Target:
+    async def bare(self) -> Target:
         """An application with nothing behind it, on the server's core: the parts alone."""
-        if self.cores.server not in self._bare:
-            self._bare[self.cores.server] = await self.bare_on(self.cores.server)
-        found = self._bare[self.cores.server]
-        return Target(found.name, surface, found.port, found.pids)
+        if self._bare is None:
+            self._bare = await self.bare_on(self.cores.server)
+        return self._bare
 
-    async def bare_on(self, core: int, environ: Mapping[str, str] | None = None) -> Target:
+    async def bare_on(self, core: int) -> Target:
         """The same, wherever: on the load's core it is the engine behind other servers."""
         port = free_port()
         command = [sys.executable, "-m", "bench.serving.bare", str(port)]
         name = f"bare-{port}"
-        environ = {**os.environ, "PYTHONPATH": str(ROOT), **(environ or {})}
+        environ = {**os.environ, "PYTHONPATH": str(ROOT)}
         pid = await self.serve(Command(name, command, port, core, environ))
         return Target("the parts alone", Surface.PALAVER, port, {"bare": pid})
 
@@ -124,11 +134,11 @@ class Bench:
 
     async def run(self, job: Job, tested: Mapping[str, int]) -> tuple[Outcome, Record]:
         """Have the load generator carry out a job, and meter the server under test. Raises `LoadBroken`."""
-        async with metered(tested, self.cores.server) as record:
+        async with metered(tested, self.cores) as record:
             outcome = await _generated(job)
         if outcome.samples:
             begin = min(sample.sent_at for sample in outcome.samples)
-            self.noise.append(record.others_share(begin, begin + outcome.seconds))
+            self.noise.append(record.noise(begin, begin + outcome.seconds))
         return outcome, record
 
 
@@ -141,7 +151,7 @@ async def _generated(job: Job) -> Outcome:
     )
     try:
         async with asyncio.timeout(LOAD_ENDS_WITHIN_S + job.seconds):
-            told, _ = await process.communicate(json.dumps(asdict(job)).encode())
+            told, _ = await process.communicate(json.dumps(job.as_json()).encode())
     finally:
         if process.returncode is None:
             process.kill()

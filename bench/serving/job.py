@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any, Self
+
+REASON_CHARS = 80
 
 
 class Surface(StrEnum):
@@ -50,11 +53,15 @@ class Job:
     streams_url: str = ""  # to see for ourselves when a run's first delta is in its stream
     patience_s: float = 15.0
 
+    def as_json(self) -> dict[str, Any]:
+        """For the way between processes."""
+        return asdict(self)
+
     @classmethod
     def of(cls, told: dict[str, Any]) -> Self:
-        """The reverse of `asdict`, after JSON."""
-        lanes = [Lane(**lane) for lane in told.pop("lanes")]
-        return cls(surface=Surface(told.pop("surface")), lanes=lanes, **told)
+        """The reverse."""
+        lanes = [Lane(**lane) for lane in told["lanes"]]
+        return cls(**{**told, "surface": Surface(told["surface"]), "lanes": lanes})
 
     def tokens_of(self, number: int) -> int:
         """The most that the answer to request `number` may have; 0: as it likes."""
@@ -110,6 +117,11 @@ class Outcome:
     def failures(self) -> int:
         """How many were refused, cut off, or too late."""
         return sum(not sample.is_served for sample in self.samples)
+
+    @property
+    def reasons(self) -> Mapping[str, int]:
+        """How often each kind of failure came."""
+        return Counter(sample.failure[:REASON_CHARS] for sample in self.samples if sample.failure)
 
     @property
     def served_per_s(self) -> float:

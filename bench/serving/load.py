@@ -12,10 +12,11 @@ import gc
 import itertools
 import json
 import resource
+import signal
 import sys
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from typing import cast
 from uuid import UUID
 
@@ -24,6 +25,7 @@ import uvloop
 from bench.serving.job import Job, Outcome, Sample
 from bench.serving.surfaces import SURFACES, Refused, now
 from bench.serving.wire import Wire
+from launcher import kernel
 
 SEEN_WITHIN_MS = 10_000
 
@@ -31,22 +33,31 @@ SEEN_WITHIN_MS = 10_000
 async def carry_out(job: Job) -> Outcome:
     """Send all of the job's requests, and return when each has ended, one way or another."""
     async with _watcher(job) as watcher:
-        load = _Load(job, watcher)
-        before_s, began_at = time.process_time(), time.perf_counter()
-        await (load.at_rate() if job.per_s else load.in_lanes())
-        seconds = time.perf_counter() - began_at
-        await watcher.finish()
-    return Outcome(load.samples, (time.process_time() - before_s) / max(1e-9, seconds), seconds)
+        with closing(Wire(job.port)) as wire:
+            return await _sent(_Load(job, watcher, wire), watcher)
+
+
+async def _sent(load: _Load, watcher: _Watcher) -> Outcome:
+    before_s, began_at = time.process_time(), time.perf_counter()
+    await load.all()
+    seconds = time.perf_counter() - began_at
+    cpu_share = (time.process_time() - before_s) / max(1e-9, seconds)
+    await watcher.finish()
+    return Outcome(load.samples, cpu_share, seconds)
 
 
 class _Load:
-    def __init__(self, job: Job, watcher: _Watcher) -> None:
+    def __init__(self, job: Job, watcher: _Watcher, wire: Wire) -> None:
         self.samples: list[Sample] = []
         self._job = job
-        self._asking = SURFACES[job.surface](Wire(job.port), job, watcher.watch)
+        self._asking = SURFACES[job.surface](wire, job, watcher.watch)
         self._lanes = itertools.cycle(job.lanes)
 
-    async def at_rate(self) -> None:
+    async def all(self) -> None:
+        """Send them, and wait for each."""
+        await (self._at_rate() if self._job.per_s else self._in_lanes())
+
+    async def _at_rate(self) -> None:
         """One after the other at fixed times, whatever became of those before."""
         began_at = now()
         async with asyncio.TaskGroup() as tasks:
@@ -55,7 +66,7 @@ class _Load:
                 await asyncio.sleep(max(0.0, due_at - now()))
                 tasks.create_task(self._one(due_at))
 
-    async def in_lanes(self) -> None:
+    async def _in_lanes(self) -> None:
         """Each lane's next request follows the end of its last, until all are sent or the time is over."""
         until = now() + self._job.seconds if self._job.seconds else float("inf")
         left = iter(range(self._job.count))
@@ -138,6 +149,7 @@ async def _watcher(job: Job) -> AsyncIterator[_Watcher]:
 
 def main() -> None:
     """Carry out what stands on stdin."""
+    kernel.signal_at_parent_death(signal.SIGTERM)
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     job = Job.of(json.load(sys.stdin))

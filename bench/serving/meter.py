@@ -11,10 +11,13 @@ from dataclasses import dataclass, field
 
 import psutil
 
+from bench.serving.cores import Cores
 from bench.serving.surfaces import now
 
 EVERY_S = 0.2
 MB = 1e6
+SERVER, LOAD = "core of the server", "core of the load"
+OTHERS, LOAD_BUSY = 0.1, 0.9
 
 
 def cpu_s(pid: int) -> float:
@@ -31,9 +34,9 @@ def family(pid: int) -> Sequence[psutil.Process]:
 
 
 def _own_cpu_s(process: psutil.Process) -> float:
+    """With that of children which have ended: PostgreSQL's come and go."""
     with contextlib.suppress(psutil.NoSuchProcess):
-        times = process.cpu_times()
-        return float(times.user + times.system)
+        return float(sum(process.cpu_times()[:4]))
     return 0.0
 
 
@@ -49,12 +52,28 @@ def resident_mb(pid: int) -> float:
     return 0.0
 
 
+@dataclass(frozen=True)
+class Noise:
+    """Which part of the server's core others took, and how busy the load's core was, with all that belongs there."""
+
+    others: float = 0.0
+    load: float = 0.0
+
+    @property
+    def spoils(self) -> bool:
+        """Whether what was measured beside it says little of the server."""
+        return self.others > OTHERS or self.load > LOAD_BUSY
+
+    def __str__(self) -> str:
+        return f"others took {self.others:.0%} of the server's core, the load's was busy for {self.load:.0%}"
+
+
 @dataclass
 class Record:
-    """CPU seconds by process, at some moments."""
+    """CPU seconds by process and core, at some moments."""
 
     pids: Mapping[str, int]
-    core: int
+    cores: Cores
     at: list[float] = field(default_factory=list)
     seconds: dict[str, list[float]] = field(default_factory=dict)
     megabytes: dict[str, list[float]] = field(default_factory=dict)
@@ -65,20 +84,23 @@ class Record:
         for name, pid in self.pids.items():
             self.seconds.setdefault(name, []).append(cpu_s(pid))
             self.megabytes.setdefault(name, []).append(resident_mb(pid))
-        self.seconds.setdefault("", []).append(_busy_s(self.core))
+        self.seconds.setdefault(SERVER, []).append(_busy_s(self.cores.server))
+        self.seconds.setdefault(LOAD, []).append(_busy_s(self.cores.load))
 
     def used_s(self, name: str, begin: float, end: float) -> float:
-        """CPU seconds of a process between two moments; the core's own is called ''."""
+        """CPU seconds of a process, or of a whole core, between two moments."""
         return self._at(self.seconds[name], end) - self._at(self.seconds[name], begin)
 
     def resident_mb(self, name: str, moment: float) -> float:
         """Memory of a process at a moment."""
         return self._at(self.megabytes[name], moment)
 
-    def others_share(self, begin: float, end: float) -> float:
-        """Which part of the core others took meanwhile."""
+    def noise(self, begin: float, end: float) -> Noise:
+        """How far others were in the way meanwhile."""
+        seconds = max(1e-9, end - begin)
         ours = sum(self.used_s(name, begin, end) for name in self.pids)
-        return max(0.0, self.used_s("", begin, end) - ours) / max(1e-9, end - begin)
+        others = max(0.0, self.used_s(SERVER, begin, end) - ours)
+        return Noise(others / seconds, self.used_s(LOAD, begin, end) / seconds)
 
     def _at(self, values: Sequence[float], moment: float) -> float:
         """On the line between two moments that were noted."""
@@ -89,9 +111,9 @@ class Record:
 
 
 @asynccontextmanager
-async def metered(pids: Mapping[str, int], core: int) -> AsyncIterator[Record]:
-    """Note what processes take of a core until the block ends."""
-    record = Record(pids, core)
+async def metered(pids: Mapping[str, int], cores: Cores) -> AsyncIterator[Record]:
+    """Note what processes take until the block ends."""
+    record = Record(pids, cores)
     record.note()
     noting = asyncio.create_task(_note_for_ever(record))
     try:

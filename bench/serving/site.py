@@ -17,7 +17,7 @@ from tests.faults.world import Plan, World, new_folder, remove, running
 
 USERS = 50
 GENEROUS = """
-    UPDATE scheduler_tier SET max_output_tokens = 100000, chat_turns = 1000000;
+    UPDATE scheduler_tier SET max_output_tokens = 100000, chat_turns = 1000000, concurrency = 1000000;
     UPDATE scheduler_model SET max_output_tokens = 100000;
 """
 NEW_CHATS = """
@@ -30,20 +30,23 @@ NEW_CHATS = """
 LIVE = "SELECT count(*) FROM chat_run WHERE status IN ('queued', 'streaming')"
 TIMES = """
     SELECT id::text, extract(epoch FROM created_at)::float, extract(epoch FROM released_at)::float,
-           extract(epoch FROM started_at)::float, extract(epoch FROM first_token_at)::float
-      FROM chat_run WHERE id = ANY(%s) AND first_token_at IS NOT NULL AND released_at IS NOT NULL
+           extract(epoch FROM started_at)::float
+      FROM chat_run WHERE id = ANY(%s) AND started_at IS NOT NULL AND released_at IS NOT NULL
 """
-QUIET_WITHIN_S = 60.0
+QUIET_WITHIN_S = 180.0
 
 
 @dataclass(frozen=True)
 class Times:
-    """What a run's row says of its way to the first token, in seconds of the wall clock."""
+    """What a run's row says of its way to a worker, in seconds of the wall clock.
+
+    Its `first_token_at` is not among them: an age that the worker takes off the time of a later statement, and so late
+    by as long as that was on its way.
+    """
 
     created_at: float
     released_at: float
     started_at: float
-    first_token_at: float
 
 
 @dataclass
@@ -87,7 +90,7 @@ class Site:
             return cursor.fetchall() if cursor.description else []
 
     async def quiet(self) -> None:
-        """Return when no run is live, or after a minute."""
+        """Return when no run is live. Raises `TimeoutError` when that takes minutes."""
         async with asyncio.timeout(QUIET_WITHIN_S):
             while self.sql(LIVE) != [(0,)]:  # noqa: ASYNC110  (nobody to wake us)
                 await asyncio.sleep(0.1)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from bench.serving.figures import Bound, Figure, at_least
+from bench.serving.meter import Noise
 
 OURS, BARE = "ours", "the parts alone"
 
@@ -37,7 +38,7 @@ class Turn:
     ttft_ms: float  # in the median
     engine_s: float
     outside_s: Mapping[str, float]  # by process
-    noise: float
+    noise: Noise
 
     @property
     def per_s(self) -> float:

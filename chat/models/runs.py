@@ -276,6 +276,8 @@ class Run(models.Model):
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     chat = models.ForeignKey("chat.Chat", on_delete=models.CASCADE, related_name="runs", db_index=False)
+    # Its chat's owner, put there by a trigger. With a join, a count of a user's live runs grew with those of others.
+    user_id = models.UUIDField(null=True, editable=False)
     prompt = models.ForeignKey(
         "chat.Message", on_delete=models.CASCADE, related_name="runs", help_text="The message it answers."
     )
@@ -388,7 +390,10 @@ class Run(models.Model):
             models.Index(fields=("chat", "-id"), name="run_by_chat"),
             models.Index(fields=("status", "lease_until"), condition=Q(status__in=LIVE), name="run_live"),
             models.Index(fields=("finished_at",), condition=Q(status__in=TERMINAL), name="run_by_end"),
-            models.Index(fields=("model", "tier"), condition=Q(status=Status.QUEUED), name="run_waiting"),
+            models.Index(
+                fields=("model", "tier"), condition=Q(status=Status.QUEUED, kind="reply"), name="reply_waiting"
+            ),
+            models.Index(fields=("user_id",), condition=Q(status__in=LIVE, kind="reply"), name="live_reply_by_user"),
         )
 
     def __str__(self) -> str:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import time
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 
 from django.conf import settings
 from django.db import DatabaseError, InterfaceError
@@ -15,12 +14,13 @@ from redis.exceptions import RedisError
 
 from chat.models import Run
 from chat.streaming import frames, rows
-from chat.streaming.hub import Arrived, Hub, Live, Moved, Note, PutBy, RowEnded, Subscription, Wait
+from chat.streaming.hub import Arrived, Beat, Hub, Live, Moved, Note, PutBy, RowEnded, Subscription, Wait
 from chat.streaming.inbox import Dropped
-from chat.streaming.place import Gap, Place, bridge, conclude, step
+from chat.streaming.place import Place, bridge, conclude
+from chat.streaming.walk import Walk, walk
 from chat.streaming.watch import Positions
 from chat.streaming.written import Written
-from inference.streams import Ended, Entry, Event, read_rest
+from inference.streams import Entry, Event, read_rest
 
 logger = logging.getLogger(__name__)
 
@@ -28,6 +28,24 @@ logger = logging.getLogger(__name__)
 async def backlog(redis: Redis, live: Live, place: Place) -> list[Entry]:
     """Everything the run's stream holds behind the reader's place."""
     return await read_rest(redis, live.run_id, place.entry)
+
+
+@contextlib.contextmanager
+def beating(subscription: Subscription) -> Iterator[None]:
+    """Leave a `Beat` in the inbox from time to time: one timer for the stream, not one for each event."""
+    loop = asyncio.get_running_loop()
+    timer: asyncio.TimerHandle
+
+    def beat() -> None:
+        nonlocal timer
+        subscription.put(Beat())
+        timer = loop.call_later(settings.HEARTBEAT_S, beat)
+
+    timer = loop.call_later(settings.HEARTBEAT_S, beat)
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 class Follower:
@@ -47,7 +65,6 @@ class Follower:
         self._outbox: list[bytes] = []
         self._is_lost = False
         self._is_over = False
-        self._beat_at = 0.0
 
     async def events(
         self, entries: Sequence[Entry], *, is_live: bool, is_lost: bool = False
@@ -55,7 +72,7 @@ class Follower:
         """SSE bytes: first `entries`, the stream's backlog, then what comes while the run is live, to its end."""
         self._is_lost = is_lost
         try:
-            await self._advance(entries)
+            await self._advance(walk(self._place, entries))
             if not (is_live or self._is_over):
                 await self._conclude()
             if not self._is_over and is_live:
@@ -72,14 +89,14 @@ class Follower:
 
     async def _live_events(self) -> AsyncGenerator[bytes, None]:
         subscription = await self._hub.join(self._live, self._place.entry)
-        self._beat_at = time.monotonic() + settings.HEARTBEAT_S
         try:
             await self._catch_up(subscription)
-            while not self._is_over:
-                if self._outbox:
-                    yield self._emptied()
-                subscription.is_lost = self._is_lost
-                await self._heed(await self._next(subscription))
+            with beating(subscription):
+                while not self._is_over:
+                    if self._outbox and subscription.is_empty:
+                        yield self._emptied()
+                    subscription.is_lost = self._is_lost
+                    await self._heed(await subscription.next())
         finally:
             self._hub.leave(subscription)
 
@@ -87,24 +104,16 @@ class Follower:
         if subscription.since and not self._place.has_passed(subscription.since):
             # A failure here leaves a gap, which the next entry shows.
             with contextlib.suppress(RedisError, OSError):
-                await self._advance(await backlog(self._redis, self._live, self._place))
+                await self._advance(walk(self._place, await backlog(self._redis, self._live, self._place)))
         if self._place.entry is None:
             self._tell_wait((await self._positions([self._live]))[self._live.run_id])
 
-    async def _next(self, subscription: Subscription) -> Note | Dropped | None:
-        try:
-            async with asyncio.timeout(max(0.0, self._beat_at - time.monotonic())):
-                return await subscription.next()
-        except TimeoutError:
-            return None
-
-    async def _heed(self, note: Note | Dropped | None) -> None:
+    async def _heed(self, note: Note | Dropped) -> None:
         match note:
-            case None:
-                self._beat_at = time.monotonic() + settings.HEARTBEAT_S
+            case Arrived():
+                await self._advance(note.walked(self._place))
+            case Beat():
                 self._outbox.append(frames.HEARTBEAT)
-            case Arrived(entries):
-                await self._advance(entries)
             case Moved(wait):
                 if self._place.entry is None and wait != self._wait:
                     self._tell_wait(wait)
@@ -120,27 +129,19 @@ class Follower:
         self._wait = wait
         self._outbox.append(frames.queued(wait, self._live.tier))
 
-    async def _advance(self, entries: Sequence[Entry]) -> None:
+    async def _advance(self, ahead: Walk) -> None:
         before = self._place
-        unread = self._taken(entries)
-        if unread and (not self._is_lost or _has_end(unread)):
+        self._take(ahead)
+        if ahead.unread and (not self._is_lost or ahead.lacks_end):
             await self._mend()
         elif self._place != before:
-            self._is_lost = bool(unread)
+            self._is_lost = bool(ahead.unread)
 
-    def _taken(self, entries: Sequence[Entry]) -> Sequence[Entry]:
-        """Tell the reader of `entries` up to a gap; returns those behind it."""
-        for index, entry in enumerate(entries):
-            if self._place.has_passed(entry.id):
-                continue
-            try:
-                self._place, told = step(self._place, entry)
-            except Gap:
-                return entries[index:]
-            if told:
-                self._outbox.append(frames.frame(self._place, told))
-            self._is_over = self._is_over or isinstance(told, Ended)
-        return ()
+    def _take(self, ahead: Walk) -> None:
+        self._place = ahead.end
+        self._is_over = self._is_over or ahead.end.is_at_end
+        if ahead.told:
+            self._outbox.append(ahead.told)
 
     async def _mend(self) -> None:
         """Read the stream once more, and Postgres where it has lost entries."""
@@ -154,8 +155,9 @@ class Follower:
     async def _rejoin(self) -> None:
         self._is_lost = True
         with contextlib.suppress(RedisError, OSError):
-            behind = await backlog(self._redis, self._live, self._place)
-            self._is_lost = not behind or bool(self._taken(behind))
+            behind = walk(self._place, await backlog(self._redis, self._live, self._place))
+            self._take(behind)
+            self._is_lost = behind.end == behind.start or bool(behind.unread)
 
     async def _bridge(self, written: Written) -> None:
         if written.ended:
@@ -179,7 +181,3 @@ class Follower:
         told = b"".join(self._outbox)
         self._outbox.clear()
         return told
-
-
-def _has_end(entries: Sequence[Entry]) -> bool:
-    return any(isinstance(entry.event, Ended) for entry in entries)

@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from django_eventstream.utils import sse_encode_event
-
-from chat.streaming.hub import Wait
 from chat.streaming.place import Place
 from inference.streams import Delta, Ended, Event, Reset, Started
 
+if TYPE_CHECKING:
+    from chat.streaming.hub import Wait
+
+# Not escaped to ASCII: that triples Persian. A lone surrogate cannot come: Postgres and Redis hold UTF-8.
+JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 HEARTBEAT = b": hb\n\n"
 
 
@@ -32,7 +34,7 @@ def described(event: Event) -> tuple[str, Mapping[str, Any]]:
 def frame(place: Place, event: Event) -> bytes:
     """One event with its id: where a reader is once it has it."""
     name, data = described(event)
-    return _encoded(name, data, str(place))
+    return f"event: {name}\nid: {place}\ndata: {JSON.encode(data)}\n\n".encode()
 
 
 def queued(wait: Wait, tier: str) -> bytes:
@@ -42,11 +44,4 @@ def queued(wait: Wait, tier: str) -> bytes:
 
 def unnumbered(name: str, data: Mapping[str, Any]) -> bytes:
     """An event without an id: a browser that comes back does not name it."""
-    return _encoded(name, data, None)
-
-
-def _encoded(name: str, data: Mapping[str, Any], event_id: str | None) -> bytes:
-    # Not escaped to ASCII: that triples Persian. A lone surrogate cannot come: Postgres and Redis hold UTF-8.
-    line = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
-    encoded: str = sse_encode_event(name, line, event_id)
-    return encoded.encode()
+    return f"event: {name}\ndata: {JSON.encode(data)}\n\n".encode()

@@ -14,6 +14,8 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from chat.streaming.inbox import Inbox
+from chat.streaming.place import Place
+from chat.streaming.walk import Walk, walk
 from chat.streaming.written import Written
 from inference.streams import Entry, EntryId, entry, hub_key, run_key
 
@@ -21,20 +23,30 @@ logger = logging.getLogger(__name__)
 
 Rows = list[tuple[bytes, dict[bytes, bytes]]]
 
+START = "0-0"  # before any entry
 # Below redis-py's socket timeout of 5 s, at which a blocked read would count as a broken connection.
 BLOCK_MS = 2000
 # Longest pause between reads: 40 a second at most, however many runs there are.
 MAX_PAUSE_S = 0.025
-ENTRIES_A_RUN = 500
+# Behind by seconds, a thousand runs had answers of tens of megabytes, which took longer than a reply may: for good.
+ENTRIES_A_READ = 5000
+ENTRIES_A_RUN = 5  # at least
 MAX_BACKOFF_S = 2.0
 CONTROL_TTL_S = 3600
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Arrived:
     """New entries of the run, oldest first."""
 
     entries: tuple[Entry, ...]
+    _walk: Walk | None = field(default=None, init=False, compare=False)
+
+    def walked(self, start: Place) -> Walk:
+        """What they are to a reader at `start`: worked out once for all who are there."""
+        if self._walk is None or self._walk.start != start:
+            self._walk = walk(start, self.entries)
+        return self._walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +73,18 @@ class RowEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class Beat:
+    """It is time for a sign of life."""
+
+
+@dataclass(frozen=True, slots=True)
 class PutBy:
     """What Postgres has of the run, for its lost readers."""
 
     written: Written
 
 
-Note = Arrived | Moved | PutBy | RowEnded
+Note = Arrived | Beat | Moved | PutBy | RowEnded
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +115,7 @@ class _Followed:
 
     live: Live
     cursor: EntryId | None
+    raw_cursor: bytes  # the same as Redis has it: it is asked for hundreds of them again and again
     heard_at: float
     readers: set[Subscription] = field(default_factory=set)
 
@@ -112,7 +130,7 @@ class Hub:
         self._redis = redis
         self._followed: dict[bytes, _Followed] = {}
         self._control = hub_key(uuid4()).encode()
-        self._control_cursor = "0-0"
+        self._control_cursor = START.encode()
         self._somebody = asyncio.Event()
         self._is_blocked = False
         self._is_closed = False
@@ -147,7 +165,7 @@ class Hub:
         key = run_key(live.run_id).encode()
         followed = self._followed.get(key)
         if followed is None:
-            followed = self._followed[key] = _Followed(live, after, time.monotonic())
+            followed = self._followed[key] = _Followed(live, after, str(after or START).encode(), time.monotonic())
         subscription = Subscription(live, followed.cursor)
         followed.readers.add(subscription)
         self._somebody.set()
@@ -239,11 +257,11 @@ class Hub:
     async def _read(self) -> float:
         """Read once and hand out; returns how many seconds to pause, so that many runs share a read."""
         asked = dict(self._followed)
-        cursors: dict[Any, Any] = {key: str(followed.cursor or "0-0") for key, followed in asked.items()}
+        cursors: dict[Any, Any] = {key: followed.raw_cursor for key, followed in asked.items()}
         answer = await self._blocking_read(cursors | {self._control: self._control_cursor})
         for key, rows in answer:
             if key == self._control:
-                self._control_cursor = rows[-1][0].decode()
+                self._control_cursor = rows[-1][0]
             # Everybody may have left meanwhile and others come, from another place: this answer is not theirs.
             elif (followed := asked[key]) is self._followed.get(key):
                 self._hand_out(followed, rows)
@@ -253,7 +271,8 @@ class Hub:
     async def _blocking_read(self, cursors: dict[Any, Any]) -> Sequence[tuple[bytes, Rows]]:
         self._is_blocked = True
         try:
-            answer = await self._redis.xread(cursors, count=ENTRIES_A_RUN, block=BLOCK_MS)
+            count = max(ENTRIES_A_RUN, ENTRIES_A_READ // len(cursors))
+            answer = await self._redis.xread(cursors, count=count, block=BLOCK_MS)
         finally:
             self._is_blocked = False
         self.reads += 1
@@ -266,5 +285,6 @@ class Hub:
             logger.exception("stream.unreadable run=%s", followed.live.run_id)
             self._end_all(followed)
             return
-        followed.cursor, followed.heard_at = entries[-1].id, time.monotonic()
+        followed.cursor, followed.raw_cursor = entries[-1].id, rows[-1][0]
+        followed.heard_at = time.monotonic()
         self._tell(followed, Arrived(entries))

@@ -65,9 +65,8 @@ def step(place: Place, entry: Entry) -> tuple[Place, Event | None]:
             return replace(place, entry=entry.id), entry.event
         case Delta(text, offset):
             _demand(offset <= place.offset and (_knows(place, attempt) or _is_next(place, entry.id)))
-            fresh = text[place.offset - offset :]
-            told = Delta(fresh, place.offset) if fresh else None
-            return Place(entry.id, place.offset + len(fresh)), told
+            fresh = entry.event if place.offset == offset else Delta(text[place.offset - offset :], place.offset)
+            return Place(entry.id, fresh.end), fresh if fresh.text else None
         case Reset(offset):
             _demand(offset <= place.offset and _knows(place, attempt - 1))
             told_reset = entry.event if offset < place.offset else None

@@ -66,8 +66,8 @@ class Prepared(Generic[M]):
         query = self._queryset(**self._stand_ins).query
         compiler = query.get_compiler(DEFAULT_DB_ALIAS)
         sql, params = compiler.as_sql()
-        found = [param for param in params if any(param == stand_in for stand_in in self._stand_ins.values())]
-        assert len(found) >= len(self._stand_ins), f"not all of {sorted(self._stand_ins)} are parameters of {sql}"
+        for name, stand_in in self._stand_ins.items():
+            assert stand_in in params, f"{name} is no parameter of {sql}"
         return _Statement(sql, params, compiler)
 
 

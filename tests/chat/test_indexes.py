@@ -10,6 +10,7 @@ from django.db import connection
 from django.db.models import Q, QuerySet
 
 from chat.models import Chat, Message, Run, User
+from chat.standing import Standing
 from scheduler.models import Model
 
 # 6,000 chats, half of them Alice's, 600 with ten messages and ended runs, and a long one; ten are being answered. With
@@ -93,3 +94,13 @@ def test_the_runs_of_a_page_of_messages() -> None:
 
     assert "chat_run_prompt_id" in found
     assert "chat_run_answer_id" in found
+
+
+def test_how_a_chat_and_its_owner_stand(alice: User, chat: Chat, model: Model) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(f"EXPLAIN {Standing.SQL}", {"user": alice.pk, "chat": chat.pk, "model": model.pk})
+        found = "\n".join(line for (line,) in cursor.fetchall())
+
+    assert "Seq Scan on chat_" not in found
+    assert "live_reply_by_user" in found
+    assert "reply_waiting" in found

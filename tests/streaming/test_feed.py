@@ -131,6 +131,7 @@ async def tell_all(telling: Telling) -> None:
 async def test_a_runs_events_are_merged_in_byte_for_byte(web: Web, telling: Telling) -> None:
     by_feed = f"/api/events?run={telling.run.pk}"
     live = [asyncio.create_task(raw(web, path, b"event: done")) for path in (telling.path, by_feed)]
+    await until(lambda: web.readers == 2)
     await asyncio.sleep(0.2)
     await tell_all(telling)
     whole, merged = await asyncio.wait_for(asyncio.gather(*live), 10)

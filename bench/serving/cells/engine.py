@@ -19,7 +19,7 @@ from bench.serving.beside import NotServing
 from bench.serving.endless import endless_model
 from bench.serving.figures import Figure
 from bench.serving.job import Job
-from bench.serving.meter import cpu_s, family, metered
+from bench.serving.meter import OTHERS, cpu_s, family, metered
 from bench.serving.side_door import HOST, PORT, Burst, Wish
 from bench.serving.surfaces import now
 from bench.serving.turns import BARE, LOADS, OURS, Load, Turn, Turns, figures
@@ -90,16 +90,25 @@ async def _taken(bench: Bench, runners: Mapping[str, Runner]) -> Turns:
             order = [*order[1:], order[0]]
             for name in order:
                 if name != PEER or load.at_once <= PEER_AT_ONCE:
-                    turn = await runners[name](load)
-                    turns[name].setdefault(load, []).append(turn)
-                    _say(bench, f"{pair + 1}: {name}, {load}, {load.tokens} tokens", turn)
+                    whose = f"{pair + 1}: {name}, {load}, {load.tokens} tokens"
+                    turns[name].setdefault(load, []).append(await _turn(bench, whose, runners[name], load))
     return turns
+
+
+async def _turn(bench: Bench, whose: str, runner: Runner, load: Load) -> Turn:
+    """A turn in which others took too much of the core is taken once more."""
+    turn = await runner(load)
+    _say(bench, whose, turn)
+    if turn.noise.others > OTHERS:
+        turn = await runner(load)
+        _say(bench, f"{whose}, again", turn)
+    return turn
 
 
 def _say(bench: Bench, whose: str, turn: Turn) -> None:
     bench.say(
         f"{whose}: {turn.per_s:.1f} tokens/s, {turn.per_cpu_s:.1f} a CPU second, {turn.outside_percent:.1f} % outside "
-        f"EngineCore, TTFT {turn.ttft_ms:.0f} ms; {turn.noise:.0%} of the core to others"
+        f"EngineCore, TTFT {turn.ttft_ms:.0f} ms; {turn.noise}"
     )
 
 
@@ -124,9 +133,9 @@ async def _through(bench: Bench, target: Target, load: Load, engine_pid: int | N
     begin = min(sample.sent_at for sample in outcome.served)
     seconds = max(sample.ended_at for sample in outcome.served) - begin
     tokens = load.tokens * len(outcome.served)
-    if isinstance(target, Ours) and target.site is not None:
+    if isinstance(target, Ours):
         [(tokens,)] = target.site.sql(WRITTEN, [[UUID(sample.run_id) for sample in outcome.served]])
-        await target.site.quiet()
+    await target.quiet()
     ttft_ms = statistics.median(sample.ttft_ms for sample in outcome.served)
     return Turn(tokens, seconds, ttft_ms, used.pop(""), used, bench.noise[-1])
 
@@ -134,13 +143,12 @@ async def _through(bench: Bench, target: Target, load: Load, engine_pid: int | N
 async def _bare(bench: Bench, ours: Ours, port: int, load: Load, engine_pid: int) -> Turn:
     """The engine's own answers to the same."""
     worker = {"worker": ours.pids["worker"]}
-    async with metered(worker, bench.cores.server) as record:
+    async with metered(worker, bench.cores) as record:
         before, began_at = _cpu(worker, engine_pid), now()
         burst = await Burst.asked(port, Wish(load.at_once, load.tokens))
         ended_at, used = now(), {name: s - before[name] for name, s in _cpu(worker, engine_pid).items()}
-    noise = record.others_share(began_at, ended_at)
-    bench.noise.append(noise)
-    return Turn(burst.tokens, burst.seconds, statistics.median(burst.ttft_ms), used.pop(""), used, noise)
+    bench.noise.append(record.noise(began_at, ended_at))
+    return Turn(burst.tokens, burst.seconds, statistics.median(burst.ttft_ms), used.pop(""), used, bench.noise[-1])
 
 
 def _cpu(pids: Mapping[str, int], engine_pid: int | None) -> dict[str, float]:

@@ -24,7 +24,6 @@ IDLE_S = 20.0
 async def footprint(bench: Bench) -> Sequence[Figure]:
     """Web, worker and reaper. Databases and Valkey are not counted: they are whatever their operator makes of them."""
     ours = await bench.ours(script.replies())
-    assert ours.site is not None
     start_s = await _start_s(ours.site)
     bench.say(f"{start_s:.1f} s from nothing to ready")
     tested = ours.site.tested  # others than before
@@ -34,7 +33,6 @@ async def footprint(bench: Bench) -> Sequence[Figure]:
     memory = {part.name: memory_mb(part.pid) for part in ours.site.processes}
     bench.say(", ".join(f"{name} {mb:.0f} MB" for name, mb in memory.items()))
     behind = {part.name: memory_mb(part.pid) for part in ours.site.world.servers}
-    await bench.close_site()  # its process ids are not those that others know
     return [
         Figure("memory without engine: web, worker, reaper", "MB", sum(memory.values()), Bound(600), details=memory),
         Figure("memory of PostgreSQL and two Valkeys beside them", "MB", sum(behind.values()), details=behind),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from bench.serving import script
-from bench.serving.bench import Bench, Ours, Target
+from bench.serving.bench import Bench, Target
 from bench.serving.figures import Bound, Figure, percentile, spread
 from bench.serving.job import Job, Outcome, Sample
 from bench.serving.site import Times
@@ -34,12 +34,11 @@ def added_ms(outcome: Outcome) -> Sequence[float]:
 async def ttft(bench: Bench) -> Sequence[Figure]:
     """Ours, bare parts and every other server, one after the other."""
     ours = await bench.ours(script.replies())
-    assert ours.site is not None
     own = await _measured(bench, ours, ours.site.world.streams_url)
-    stages = _stages(own.alone, ours.site.times([sample.run_id for sample in own.alone.served]))
+    where = stages(own.alone, ours.site.times([sample.run_id for sample in own.alone.served]))
     parts = await _measured(bench, await bench.bare())
     peers = {name: await _measured(bench, peer) for name, peer in bench.peers.items()}
-    return [*_compared(own, parts, peers), *stages]
+    return [*_compared(own, parts, peers), *where]
 
 
 async def _measured(bench: Bench, target: Target, streams_url: str = "") -> Measured:
@@ -55,9 +54,8 @@ async def _at(bench: Bench, target: Target, rate: int) -> Outcome:
     count = round(rate * RATE_S)
     job = Job(target.surface, target.port, target.lanes(count), count, per_s=rate, model=target.model)
     outcome, _ = await bench.run(job, target.pids)
-    bench.say(f"{target.name}, {rate} requests/s: {_told(outcome)}; {bench.noise[-1]:.0%} of the core to others")
-    if isinstance(target, Ours) and target.site is not None:
-        await target.site.quiet()
+    bench.say(f"{target.name}, {rate} requests/s: {_told(outcome)}; {bench.noise[-1]}")
+    await target.quiet()
     return outcome
 
 
@@ -89,7 +87,9 @@ def _compared(own: Measured, parts: Measured, peers: Mapping[str, Measured]) -> 
     def failed(rate: int) -> Figure:
         by_peer = {name: float(peer.at_rate[rate].failures) for name, peer in peers.items()}
         what = f"of {round(rate * RATE_S)} at {rate} requests/s, failed"
-        return Figure(what, "", own.at_rate[rate].failures, NONE_FAIL, by_peer, parts.at_rate[rate].failures)
+        reasons = {name: dict(measured.at_rate[rate].reasons) for name, measured in {"ours": own, **peers}.items()}
+        failures = parts.at_rate[rate].failures
+        return Figure(what, "", own.at_rate[rate].failures, NONE_FAIL, by_peer, failures, reasons)
 
     figures = [
         figure("TTFT added, one at a time, p50", Bound(20), lambda measured: measured.alone, 50),
@@ -108,7 +108,7 @@ def _percentile(outcome: Outcome, percent: float) -> float | None:
     return percentile(added, percent) if added else None
 
 
-def _stages(outcome: Outcome, times: Mapping[str, Times]) -> Sequence[Figure]:
+def stages(outcome: Outcome, times: Mapping[str, Times]) -> Sequence[Figure]:
     """Medians of what lies between two moments of one request, in their order; both clocks are the machine's."""
     pairs = [(sample, times[sample.run_id]) for sample in outcome.served if sample.run_id in times]
 
@@ -119,10 +119,13 @@ def _stages(outcome: Outcome, times: Mapping[str, Times]) -> Sequence[Figure]:
 
     return [
         stage("POST sent to its run's row", lambda sample, row: row.created_at - sample.sent_at),
-        stage("row to release into the queue", lambda _, row: row.released_at - row.created_at),
-        stage("release to a worker's claim", lambda _, row: row.started_at - row.released_at),
-        stage("claim to the engine's first token", lambda _, row: row.first_token_at - row.started_at),
-        stage("first token to its entry in the stream", lambda sample, row: sample.stored_at - row.first_token_at),
+        stage("row to a worker's claim", lambda _, row: row.started_at - row.created_at),
+        stage(
+            "claim to the first delta's entry in the stream, without the engine's time",
+            lambda sample, row: sample.stored_at - row.started_at - script.FIRST_TOKEN_MS / 1000,
+        ),
         stage("entry to the client's first delta", lambda sample, _: sample.first_at - sample.stored_at),
+        # Not between two of the others: a release may be noted behind the claim that it led to.
+        stage("beside them: row to its release", lambda _, row: row.released_at - row.created_at),
         stage("beside them: POST sent to its answer", lambda sample, _: sample.posted_at - sample.sent_at),
     ]

@@ -1,0 +1,89 @@
+"""Statements that are made once are those that Django would make each time."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from uuid import UUID, uuid4
+
+import pytest
+from django.db import connections
+from django.test.utils import CaptureQueriesContext
+
+from chat.models import Chat, Message, Role, Run, User
+from chatsite.database.prepared import Prepared, insert
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+CHATS = Prepared(
+    lambda owner, title: Chat.objects.with_live_run().select_related("owner__tier").filter(owner=owner, title=title),
+    owner=UUID(int=1),
+    title="a title",
+)
+
+
+def test_it_finds_what_the_queryset_does_with_all_that_belongs_to_it(
+    alice: User, bob: User, new_run: object, chat: Chat
+) -> None:
+    run = new_run()  # type: ignore[operator]
+    Chat.objects.create(owner=bob)
+
+    found = CHATS.all(owner=alice.pk, title="")
+
+    assert [(each.pk, each.updated_at, each.live_run_id) for each in found] == [  # type: ignore[attr-defined]
+        (chat.pk, chat.updated_at, run.pk)
+    ]
+    with CaptureQueriesContext(connections["default"]) as none:
+        assert (found[0].owner, found[0].owner.tier.slug) == (alice, alice.tier_id)
+    assert not none.captured_queries
+    assert CHATS.first(owner=uuid4(), title="") is None
+
+
+def test_values_are_parameters(alice: User) -> None:
+    quoted = "'; DROP TABLE chat_chat; -- %s {0}"
+    mine = Chat.objects.create(owner=alice, title=quoted)
+
+    assert CHATS.all(owner=alice.pk, title=quoted) == [mine]
+
+
+def test_each_thread_asks_by_a_connection_of_its_own(alice: User, chat: Chat) -> None:
+    def asked() -> list[Chat]:
+        try:
+            return CHATS.all(owner=alice.pk, title="")
+        finally:
+            connections.close_all()
+
+    with ThreadPoolExecutor(4) as threads:
+        assert [task.result() for task in [threads.submit(asked) for _ in range(20)]] == [[chat]] * 20
+
+
+def test_a_stand_in_that_is_no_parameter_is_a_mistake_that_shows() -> None:
+    with pytest.raises(AssertionError, match="owner is no parameter"):
+        Prepared(lambda owner: Chat.objects.exclude(title=str(owner)), owner=UUID(int=1)).all(owner=uuid4())
+    with pytest.raises(AssertionError, match="wants"):
+        CHATS.all(owner=uuid4())
+
+
+def test_what_is_inserted_is_what_save_would_store(chat: Chat) -> None:
+    given = {"chat": chat, "role": Role.ASSISTANT, "content": "Hi", "token_count": 1, "token_ids": [1, 2]}
+    saved, inserted = Message(position=1, **given), Message(position=2, **given)
+    saved.save(force_insert=True)
+
+    insert(inserted)
+
+    ours, theirs = (
+        {
+            field.attname: getattr(Message.objects.get(pk=each.pk), field.attname)
+            for field in Message._meta.concrete_fields
+            if field.attname not in {"id", "position", "created_at"}
+        }
+        for each in (inserted, saved)
+    )
+    assert ours == theirs
+    assert inserted.created_at == Message.objects.get(pk=inserted.pk).created_at
+    inserted.content = "changed"
+    inserted.save()
+    assert Message.objects.count() == 2
+
+
+def test_a_run_knows_whose_it_is(alice: User, new_run: object) -> None:
+    assert Run.objects.values_list("user_id", flat=True).get(pk=new_run().pk) == alice.pk  # type: ignore[operator]
