@@ -18,6 +18,7 @@ from bench.serving.site import Site, opened
 from inference.streams import run_key
 
 ASKED = 3
+PATIENCE_S = 120  # its core is the other tests', too
 
 
 async def test_the_product_is_measured_alone_on_its_core_and_gone_afterwards() -> None:
@@ -36,7 +37,15 @@ async def test_the_product_is_measured_alone_on_its_core_and_gone_afterwards() -
 async def _a_run_says_where_its_time_went(site: Site) -> None:
     streams_url = site.world.streams_url
     outcome = await carry_out(
-        Job(Surface.PALAVER, site.port, site.lanes(ASKED), ASKED, per_s=20, streams_url=streams_url)
+        Job(
+            Surface.PALAVER,
+            site.port,
+            site.lanes(ASKED),
+            ASKED,
+            per_s=20,
+            streams_url=streams_url,
+            patience_s=PATIENCE_S,
+        )
     )
 
     assert [sample.failure for sample in outcome.samples] == [""] * ASKED
@@ -59,7 +68,7 @@ async def _what_is_crowded_in_is_taken_for_the_products_own(site: Site) -> None:
     fill_chats(site, [chat], 4)
     crowd_with_runs(site, 2)
     pages = [
-        await carry_out(Job(Surface.PAGE, site.port, site.lanes(1), 1, content=path))
+        await carry_out(Job(Surface.PAGE, site.port, site.lanes(1), 1, content=path, patience_s=PATIENCE_S))
         for path in ("/api/chats", "/api/chats/{chat}/messages")
     ]
 
