@@ -25,6 +25,7 @@ from uuid import UUID
 import psutil
 import psycopg
 
+from bench.serving.figures import Bound, Figure
 from bench.serving.stream_load import INTERVAL_S, Readers, Writers, work
 from bench.simulation.figures import percentile
 from launcher import servers
@@ -55,16 +56,8 @@ RUNS_OF = """
       FROM asked, owner, scheduler_model
     RETURNING id
 """
+BOUNDS = {(750, "XADD to client, p99"): Bound(150), (750, "web CPU an event"): Bound(52)}
 CONNECTIONS = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
-
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """One number of the result."""
-
-    name: str
-    value: float
-    unit: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,16 +215,19 @@ async def _rung(tier: Tier, writers: Load, readers: Load, streams: int, seconds:
         ("threads", ""): tier.web.num_threads(),
         ("database connections", ""): tier.connections,
     }
-    return [Figure(f"{streams} streams: {name}", value, unit) for (name, unit), value in values.items()]
+    return [
+        Figure(f"{streams} streams: {name}", unit, value, BOUNDS.get((streams, name)))
+        for (name, unit), value in values.items()
+    ]
 
 
 def table(figures: Sequence[Figure]) -> str:
     """The figures, a rung a column."""
     rows: dict[str, list[str]] = {}
     for figure in figures:
-        streams, _, name = figure.name.partition(" streams: ")
+        streams, _, name = figure.what.partition(" streams: ")
         rows.setdefault("streams", []).append(streams) if name.endswith("p50") else None
-        rows.setdefault(f"{name} {figure.unit}", []).append(f"{figure.value:.1f}")
+        rows.setdefault(f"{name} {figure.unit}", []).append(f"{figure.ours:.1f}")
     return "\n".join(f"{name:<40}" + "".join(f"{value:>9}" for value in values) for name, values in rows.items())
 
 

@@ -34,8 +34,8 @@ class Point:
 POINTS: Mapping[str, Point] = {
     "a message is pulled and noted nowhere": Point("kombu.transport.redis", "QoS.append", is_behind=False, number=3),
     "a run is claimed": Point("chat.generation", "claim_run", is_behind=True),
-    "older attempts are fenced off": Point("inference.stream_writer", "StreamWriter.open", is_behind=True),
     # The fence is the first entry to arrive.
+    "older attempts are fenced off": Point("inference.stream_writer", "RunStream.arrived", is_behind=True),
     "the first delta is in the stream": Point("inference.stream_writer", "RunStream.arrived", is_behind=True, number=2),
     "many deltas are in the stream": Point("inference.stream_writer", "RunStream.arrived", is_behind=True, number=40),
     "the row is finished and its readers not told": Point("chat.generation", "finish_run", is_behind=True),

@@ -12,6 +12,7 @@ from bench.serving.cells.growth import growth
 from bench.serving.cells.streams import streams
 from bench.serving.cells.submit import submit
 from bench.serving.cells.sustain import sustain
+from bench.serving.cells.tier import tier
 from bench.serving.cells.ttft import ttft
 from bench.serving.figures import Figure
 
@@ -24,6 +25,7 @@ CELLS: Mapping[str, Cell] = {
     "footprint": footprint,
     "submit": submit,
     "streams": streams,
+    "tier": tier,
     "costs": costs,
     "growth": growth,
     "engine": engine,
