@@ -12,9 +12,11 @@ from django.test import Client
 from redis.asyncio import Redis
 
 from chat import context, last_words, queueing
+from chat.draft import Piece
 from chat.finishing import finish_run
 from chat.generation import claim_run
-from chat.models import Chat, Outcome, Run, Status, User
+from chat.leases import Progress, renew
+from chat.models import Chat, Checkpoint, Outcome, Run, Status, User
 from inference.scripted_engine import Script
 from inference.stream_writer import StreamWriter
 from inference.streams import Ended
@@ -269,6 +271,17 @@ def test_one_claim(runs: list[Run], monkeypatch: pytest.MonkeyPatch) -> None:
         "SELECT",  # the run with its model and its question's place
         "SELECT",  # the history
     ]
+    assert costs.round_trips == 0
+
+
+def test_one_renewal_of_all_runs_with_what_they_produced(runs: list[Run], monkeypatch: pytest.MonkeyPatch) -> None:
+    claims = [claim_run(run.pk, "worker", A_MINUTE)[1] for run in runs]
+    with metered(monkeypatch) as costs:
+        renewal = renew([Progress(claim, Piece(0, "text", (1, 2))) for claim in claims], A_MINUTE)
+
+    assert renewal.lost == frozenset()
+    assert Checkpoint.objects.count() == len(runs)
+    assert costs.verbs == ["WITH"]
     assert costs.round_trips == 0
 
 

@@ -101,6 +101,6 @@ def test_how_a_chat_and_its_owner_stand(alice: User, chat: Chat, model: Model) -
         cursor.execute(f"EXPLAIN {Standing.SQL}", {"user": alice.pk, "chat": chat.pk, "model": model.pk})
         found = "\n".join(line for (line,) in cursor.fetchall())
 
-    assert "Seq Scan on chat_" not in found
+    assert "Seq Scan on chat_run" not in found
     assert "live_reply_by_user" in found
     assert "reply_waiting" in found
