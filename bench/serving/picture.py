@@ -12,7 +12,7 @@ from typing import Any
 
 STAGE = "stage, one at a time, p50: "
 BESIDE = "beside them: "
-WIDTH, LABELS, ROW, BAR = 760, 330, 30, 18
+WIDTH, LABELS, ROW, BAR = 780, 310, 30, 18
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ def stages(results: dict[str, Any]) -> Sequence[Stage]:
     named = [(line["what"].removeprefix(STAGE), line["ours"]) for line in results["cells"]["ttft"]]
     told = [line["what"].startswith(STAGE) for line in results["cells"]["ttft"]]
     return [
-        Stage(what, max(0.0, ms))
+        Stage(what.partition(", ")[0], max(0.0, ms))
         for (what, ms), is_stage in zip(named, told, strict=True)
         if is_stage and ms is not None and not what.startswith(BESIDE)
     ]
