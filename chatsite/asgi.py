@@ -30,8 +30,8 @@ Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 Send = Callable[[Mapping[str, Any]], Awaitable[None]]
 Handle = Callable[[Scope, Receive, Send], Awaitable[object]]
 
-# Some more than there are connections to the database: who waits for one, or for Redis, keeps nobody from a static file.
-# Not many more: they share one interpreter lock.
+# Some more than there are connections to the database, so that who waits for one keeps nobody from a static file. Not
+# many more: they share one interpreter lock.
 THREADS = 12
 
 
