@@ -190,9 +190,11 @@ class Attempts:
 
     async def _produce(self, attempt: Attempt) -> None:
         self._announcements.do(announcements.streaming, attempt.run)
-        stream = self._writer.begin(attempt.run.pk, attempt.claim.attempt, attempt.run.model_id)
-        if attempt.claim.attempt > 1:
-            await stream.flush()  # nothing that is read from here on is written by those before
+        names = attempt.run.pk, attempt.claim.attempt, attempt.run.model_id
+        if attempt.claim.attempt == 1:
+            stream = self._writer.begin(*names)  # beside the engine, which is waited for anyway
+        else:
+            stream = await self._writer.open(*names)  # what is read from here on is written by nobody before us
             await resume(attempt, stream, self._streams, self._rows)
         outcome = await self._write(attempt, stream)
         await self._end(attempt, stream, attempt.draft.text, outcome)

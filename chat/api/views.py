@@ -28,7 +28,9 @@ from chat.models import Chat, IdempotencyKey, Run, Status, User
 from chatsite.database.prepared import Prepared
 from scheduler.models import Model
 
-CHAT = Prepared(lambda owner, chat: Chat.objects.filter(owner=owner, pk=chat), owner=UUID(int=1), chat=UUID(int=2))
+CHAT = Prepared(
+    lambda owner, chat: Chat.objects.visible_to(User(pk=owner)).filter(pk=chat), owner=UUID(int=1), chat=UUID(int=2)
+)
 
 
 class Chats(View):

@@ -17,7 +17,7 @@ COLUMNS = ("status", "attempt", "model", "tier")
 
 
 RUN = Prepared(
-    lambda owner, run: Run.objects.filter(chat__owner=owner, kind=Run.Kind.REPLY, pk=run).only(*COLUMNS),
+    lambda owner, run: Run.objects.visible_to(User(pk=owner)).filter(pk=run).only(*COLUMNS),
     owner=UUID(int=1),
     run=UUID(int=2),
 )

@@ -32,7 +32,7 @@ class Prepared(Generic[M]):
     """A queryset that Django turns into SQL once, not each time.
 
     That takes 0.3 to 1 ms, most of what a query of one row costs this process. `queryset` is called once, with the
-    stand-ins of `build`: values of the parameters' types that stand for nothing else in there.
+    stand-ins: values of the parameters' types that stand for nothing else in there.
     """
 
     def __init__(self, queryset: Callable[..., models.QuerySet[M]], **stand_ins: object) -> None:

@@ -9,6 +9,8 @@ from django.conf import LazySettings, settings
 from redis.asyncio import Redis
 
 from chat.models import ApiKey, Chat, Run, User
+from chat.streaming.connect import streams_client
+from chat.streaming.hub import Hub
 from chatsite.asgi import Application
 from tests.streaming.telling import Telling, Web, serving
 
@@ -48,3 +50,18 @@ async def web(alices_key: str, settings: LazySettings) -> AsyncIterator[Web]:
     application = Application()
     async with serving(application) as port:
         yield Web(port, alices_key, application)
+
+
+@pytest.fixture
+async def reading() -> AsyncIterator[Redis]:
+    """The client that the product reads streams with."""
+    async with streams_client() as client:
+        yield client
+
+
+@pytest.fixture
+async def hub(reading: Redis) -> AsyncIterator[Hub]:
+    hub = Hub(reading)
+    hub.start()
+    yield hub
+    await hub.stop()

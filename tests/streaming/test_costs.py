@@ -19,7 +19,7 @@ from hiredis import Reader
 from redis.asyncio import Redis
 
 from chat.streaming import frames
-from chat.streaming.connect import PackingConnection, streams_client
+from chat.streaming.connect import PackingConnection
 from chat.streaming.follower import Follower
 from chat.streaming.hub import Arrived, Hub, Live, Subscription, Wait
 from chat.streaming.place import Place
@@ -31,21 +31,6 @@ from tests.streaming.telling import Telling, Web, add, until
 
 RUNS, VIEWERS, ENTRIES = 20, 3, 4
 CLIENTS = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'"
-
-
-@pytest.fixture
-async def reading() -> AsyncIterator[Redis]:
-    """The client that the product reads streams with."""
-    async with streams_client() as client:
-        yield client
-
-
-@pytest.fixture
-async def hub(reading: Redis) -> AsyncIterator[Hub]:
-    hub = Hub(reading)
-    hub.start()
-    yield hub
-    await hub.stop()
 
 
 @pytest.fixture

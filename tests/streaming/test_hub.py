@@ -34,14 +34,6 @@ async def reading() -> AsyncIterator[Redis]:
         yield client
 
 
-@pytest.fixture
-async def hub(reading: Redis) -> AsyncIterator[Hub]:
-    hub = Hub(reading)
-    hub.start()
-    yield hub
-    await hub.stop()
-
-
 def live(run_id: UUID | None = None) -> Live:
     return Live(run_id or uuid4(), "m", "free")
 
