@@ -13,8 +13,9 @@ from chat.models import Chat, Message, Run, User
 from chat.standing import Standing
 from scheduler.models import Model
 
-# 6,000 chats, half of them Alice's, 600 with ten messages and ended runs, and a long one; ten are being answered. With
-# a tenth of that, an index that other tests had grown (their rows go, its pages stay) cost more than a scan.
+# 6,000 chats, half of them Alice's, 600 with ten messages and ended runs of another model, and a long one. A hundred
+# wait, ten of them Alice's and for her model. The indexes are built anew: where other tests had grown them, the rows
+# were gone and the pages were not, and the plan was another one.
 CROWD = """
 INSERT INTO chat_chat (id, owner_id, title, created_at, updated_at)
 SELECT gen_random_uuid(), CASE n %% 2 WHEN 0 THEN %(alice)s::uuid ELSE %(bob)s::uuid END, '',
@@ -32,23 +33,31 @@ SELECT gen_random_uuid(), %(chat)s, n, 'user', 'x', 1, now() FROM generate_serie
 INSERT INTO chat_run (id, chat_id, prompt_id, kind, model_id, tier_id, status, attempt, worker, max_output_tokens,
                       input_tokens, cached_tokens, output_tokens, finish_reason, error_code, error_detail, created_at,
                       finished_at)
-SELECT gen_random_uuid(), chat_id, id, 'reply', %(model)s, 'free', 'cancelled', 1, '', 1, 1, 0, 0, '', '', '', now(),
+SELECT gen_random_uuid(), chat_id, id, 'reply', %(other)s, 'free', 'cancelled', 1, '', 1, 1, 0, 0, '', '', '', now(),
        now()
   FROM chat_message WHERE role = 'user' AND chat_id <> %(chat)s;
 
 INSERT INTO chat_run (id, chat_id, prompt_id, kind, model_id, tier_id, status, attempt, worker, max_output_tokens,
                       input_tokens, cached_tokens, output_tokens, finish_reason, error_code, error_detail, created_at)
-SELECT gen_random_uuid(), chat_id, id, 'reply', %(model)s, 'free', 'queued', 0, '', 1, 1, 0, 0, '', '', '', now()
-  FROM chat_message WHERE position = 9 AND chat_id <> %(chat)s ORDER BY id LIMIT 10;
+SELECT gen_random_uuid(), chat_id, id, 'reply', CASE WHEN n <= 10 AND owner_id = %(alice)s THEN %(model)s
+                                                     ELSE %(other)s END, 'free', 'queued', 0, '', 1, 1, 0, 0, '', '',
+       '', now()
+  FROM (SELECT chat_message.id, chat_id, owner_id, row_number() OVER (PARTITION BY owner_id ORDER BY chat_id) AS n
+          FROM chat_message JOIN chat_chat ON chat_id = chat_chat.id
+         WHERE position = 9 AND chat_id <> %(chat)s) last
+ WHERE n <= CASE owner_id WHEN %(alice)s THEN 10 ELSE 90 END;
 
+REINDEX TABLE chat_chat; REINDEX TABLE chat_message; REINDEX TABLE chat_run;
 ANALYZE chat_chat; ANALYZE chat_message; ANALYZE chat_run;
 """
 
 
 @pytest.fixture(autouse=True)
 def _crowd(alice: User, bob: User, model: Model, chat: Chat) -> None:
+    other = Model.objects.create(slug="other", context_window=99)
     with connection.cursor() as cursor:
-        cursor.execute(CROWD, {"alice": alice.pk, "bob": bob.pk, "model": model.slug, "chat": chat.pk})
+        names = {"alice": alice.pk, "bob": bob.pk, "model": model.slug, "other": other.slug, "chat": chat.pk}
+        cursor.execute(CROWD, names)
 
 
 def plan(rows: QuerySet[Any]) -> str:
