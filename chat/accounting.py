@@ -9,9 +9,10 @@ from functools import lru_cache
 from uuid import UUID
 
 from django.conf import settings
-from django.db import InterfaceError, OperationalError, connection
+from django.db import InterfaceError, OperationalError
 
 from chat.models import DeletedRun, Run, Status, User
+from chatsite.database.prepared import planned
 from scheduler.budgets import Reservation, TokenBuckets
 from scheduler.dispensable import shared
 from scheduler.limits import Limits
@@ -81,7 +82,7 @@ def enter(run_ids: Collection[UUID]) -> None:
     """
     if not run_ids:
         return
-    with connection.cursor() as cursor:
+    with planned() as cursor:
         cursor.execute(ENTER, {"run_ids": list(run_ids)})
 
 

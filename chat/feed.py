@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, ClassVar
 from uuid import UUID
@@ -87,7 +87,7 @@ def tell(user_id: UUID, *events: Event) -> None:
 
 def written(event: Event) -> str:
     """An event as it goes through Redis."""
-    return JSON.encode([event.name, asdict(event)])
+    return JSON.encode([event.name, {field: getattr(event, field) for field in event.__slots__}])
 
 
 def read(message: bytes) -> tuple[str, Mapping[str, Any]]:

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from django.db import connection, transaction
+from django.db import transaction
 
 from chat import accounting
 from chat.models import Message, Outcome, Role, Run, Status
-from chatsite.database.prepared import insert
+from chatsite.database.prepared import insert, planned
 from inference.tokens import Tokenizer, TokensError
 
 REPLACE = """
@@ -54,7 +54,7 @@ def finish_run(run: Run, attempt: int, outcome: Outcome, text: str, answer_id: U
 def _store_answer(run: Run, message_id: UUID, text: str, tokens: Tokens) -> None:
     """The answer takes its place behind the question, and that of the answer which an earlier run left there."""
     place: dict[str, Any] = {"chat_id": run.chat_id, "position": run.prompt.position + 1}
-    with connection.cursor() as cursor:
+    with planned() as cursor:
         cursor.execute(REPLACE, place)
     counted = {"token_count": tokens.count, "token_ids": tokens.ids}
     insert(Message(**place, id=message_id, role=Role.ASSISTANT, content=text, **counted))

@@ -11,13 +11,14 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, cast
 
-from django.db import DatabaseError, connection
+from django.db import DatabaseError
 from django.db.models import F
 from django.db.models.functions import Now
 
 from chat.draft import Draft, Piece
 from chat.models import Claim, Run, Status
 from chat.rows import Rows
+from chatsite.database.prepared import planned
 
 logger = logging.getLogger(__name__)
 
@@ -85,7 +86,7 @@ def renew(held: Collection[Progress], lease: timedelta) -> Renewal:
         "token_ids": [f"{{{','.join(map(str, progress.piece.token_ids))}}}" for progress in held],
         "first_token_ages": [progress.first_token_age for progress in held],
     }
-    with connection.cursor() as cursor:
+    with planned() as cursor:
         cursor.execute(RENEW, {"lease": cast(Any, lease), **columns})
         renewed = {Claim(run_id, attempt): is_cancelled for run_id, attempt, is_cancelled in cursor.fetchall()}
     cancelled = frozenset(claim for claim, is_cancelled in renewed.items() if is_cancelled)

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 from uuid import UUID
 
-from django.db import connection
-
 from chat.models import Role, Summary
+from chatsite.database.prepared import planned
 
 LINES = """
     SELECT position, role, content, token_ids FROM chat_message
@@ -81,7 +80,7 @@ class Past:
 
         Lines begin behind the summary, and where the last prompt to the same model began: it was too long otherwise.
         """
-        with connection.cursor() as cursor:
+        with planned() as cursor:
             names: dict[str, Any] = {"chat": chat_id}
             cursor.execute(cls.SQL, names)
             row = cursor.fetchone()
@@ -115,7 +114,7 @@ def epoch(chat_id: UUID, number: int) -> Epoch:
 def lines(chat_id: UUID, start: int, before: int | None = None) -> list[Line]:
     """Standing messages of a chat from one position on, before another."""
     names: dict[str, Any] = {"chat": chat_id, "start": start, "before": before}
-    with connection.cursor() as cursor:
+    with planned() as cursor:
         cursor.execute(LINES, names)
         return [Line(*row) for row in cursor.fetchall()]
 

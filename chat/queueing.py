@@ -14,12 +14,12 @@ from operator import attrgetter
 from uuid import UUID
 
 from django.conf import settings
-from django.db import connection
 from kombu.exceptions import KombuError
 from redis.exceptions import RedisError
 
 from chat.models import Run, Status
 from chat.models.runs import room_tier
+from chatsite.database.prepared import planned
 from scheduler.admission import Waiting
 from scheduler.dispatch import Dispatcher, broker_client
 from scheduler.dispensable import shared
@@ -212,7 +212,7 @@ def _mark_released(release: Release) -> None:
     routes = {departure.run_id: _told(departure.route) for departure in release.taken}
     routes |= dict.fromkeys(release.late, LATE)
     if routes:
-        with connection.cursor() as cursor:
+        with planned() as cursor:
             cursor.execute(MARK, {"run_ids": [*routes], "routes": [*routes.values()]})
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 from uuid import UUID
-
-from django.db import connection
 
 from chat import problems
 from chat.models import Chat, User
+from chatsite.database.prepared import planned
 from scheduler.admission import Waiting
 from scheduler.errors import TooManyRuns
 from scheduler.models import Model
@@ -51,9 +50,8 @@ class Standing:
     @classmethod
     def of(cls, user: User, chat: Chat, model: Model) -> Self:
         """How they stand now, and who waits for the model. Raises `NotFound` when the chat is gone."""
-        names: dict[str, Any] = {"user": user.pk, "chat": chat.pk, "model": model.pk}
-        with connection.cursor() as cursor:
-            cursor.execute(cls.SQL, names)
+        with planned() as cursor:
+            cursor.execute(cls.SQL, {"user": user.pk, "chat": chat.pk, "model": model.pk})
             row = cursor.fetchone()
         if row is None:
             raise problems.NotFound

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from django.db import transaction
 from uuid6 import uuid7
@@ -66,7 +66,9 @@ class Submission:
             max_output_tokens=self.max_output_tokens,
             warm_worker=self.prompt.warm_worker,
             warm_tokens=self.prompt.warm_tokens,
-            **asdict(self.prompt.layout),
+            epoch=self.prompt.layout.epoch,
+            first_position=self.prompt.layout.first_position,
+            left_out=self.prompt.layout.left_out,
         )
 
     def _check_place_in_chat(self, standing: Standing) -> None:
@@ -78,16 +80,14 @@ class Submission:
     def _insert(self, run: Run, take: Take, standing: Standing) -> None:
         # What is reserved within the transaction has a row soon or never: the database ends those that are idle.
         take(run.cost)
-        if not self.is_retry:
-            insert(self.question)
         self.chat.note_activity()
         if self.key:
             self.key.settle(run.pk)
         if standing.waiting.places(self.model, self.user.tier) <= CROWD:
-            # Last before the run itself: others who want the same place wait for our commit.
+            # Last before the rows: others who want the same place wait for our commit.
             Run.objects.hold_queue(self.model)
             _check_queue(self.user, self.model, Standing.of(self.user, self.chat, self.model))
-        insert(run)
+        insert(*([] if self.is_retry else [self.question]), run)
 
 
 def check_standing(user: User, model: Model, standing: Standing, *, is_retry: bool = False) -> None:

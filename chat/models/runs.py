@@ -15,7 +15,7 @@ from django.db.models import F, Func, Q, Value
 from django.db.models.functions import Now
 from uuid6 import uuid7
 
-from chatsite.database.prepared import Prepared
+from chatsite.database.prepared import Prepared, planned
 from inference.streams import ENDED_TTL_S
 from scheduler import prices
 from scheduler.models import Model, Tier
@@ -173,7 +173,7 @@ class RunQuerySet(models.QuerySet["Run"]):
         """
         limits = {"is_last": is_last, "max_attempts": settings.MAX_ATTEMPTS, "suspect_from": SUSPECT_FROM}
         values: dict[str, Any] = {"run_id": run_id, "worker": worker, "lease": lease, **limits}
-        with connection.cursor() as cursor:
+        with planned() as cursor:
             cursor.execute(self.CLAIM, values)
             row = cursor.fetchone()
         if row is None:
@@ -190,7 +190,7 @@ class RunQuerySet(models.QuerySet["Run"]):
     def finish(self, claim: Claim, outcome: Outcome, answer_id: UUID | None) -> bool:
         """End a claimed run; False when it is no longer ours to end."""
         counts = {field.name: getattr(outcome, field.name) for field in fields(outcome)}
-        with connection.cursor() as cursor:
+        with planned() as cursor:
             cursor.execute(
                 self.FINISH, {**counts, "run_id": claim.run_id, "attempt": claim.attempt, "answer": answer_id}
             )

@@ -60,9 +60,8 @@ def test_one_post(alice: User, as_alice: Client, model: Model, monkeypatch: pyte
         "BEGIN",
         "SELECT",  # the user's lock
         "SELECT",  # may this be asked, for sure?
-        "INSERT",  # the message
         "UPDATE",  # the chat's activity
-        "INSERT",  # the run
+        "INSERT",  # the message, and in the same round trip the run
         "COMMIT",
         "UPDATE",  # released
     ]

@@ -11,6 +11,7 @@ from typing import Any
 import psycopg
 import pytest
 from django.db import OperationalError, connection, connections, transaction
+from psycopg_pool import ConnectionPool
 from psycopg_pool.base import AttemptWithBackoff
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -84,6 +85,17 @@ def test_of_connections_that_all_died_in_the_pool_one_is_met(
         until_ended(session, other)
 
     assert our_session() not in sessions
+
+
+def test_a_connection_that_is_well_is_lent_without_asking_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    our_session()
+    connection.close()  # back to the pool
+    asked: list[Any] = []
+    monkeypatch.setattr(ConnectionPool, "check_connection", asked.append)
+
+    our_session()
+
+    assert not asked
 
 
 def lent_session(gate: threading.Barrier) -> int:

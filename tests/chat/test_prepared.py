@@ -45,6 +45,45 @@ def test_values_are_parameters(alice: User) -> None:
     assert CHATS.all(owner=alice.pk, title=quoted) == [mine]
 
 
+def test_the_server_plans_it_once_and_sees_all_that_is_always_the_same(alice: User, chat: Chat) -> None:
+    mark, chats = _marked()
+
+    for _ in range(3):
+        assert chats.all(owner=alice.pk) == [chat]
+
+    ((statement, executions),) = _kept(mark)
+    assert executions == 3
+    assert "$1" in statement
+    assert "$2" not in statement  # all else is for the planner to see: there are indexes for live runs only
+
+
+def test_a_server_that_may_keep_nothing_is_asked_all_the_same(
+    alice: User, chat: Chat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mark, chats = _marked()
+    connections["default"].ensure_connection()
+    monkeypatch.setattr(connections["default"].connection, "prepare_threshold", None)
+
+    assert [chats.all(owner=alice.pk) for _ in range(2)] == [[chat], [chat]]
+
+    assert not _kept(mark)
+
+
+def _marked() -> tuple[str, Prepared[Chat]]:
+    """A statement that nobody else sends, and what it is known by."""
+    mark = uuid4().hex
+    return mark, Prepared(lambda owner: Chat.objects.filter(owner=owner).exclude(title=mark), owner=UUID(int=1))
+
+
+def _kept(mark: str) -> list[tuple[str, int]]:
+    """What the server has planned ahead for this thread's connection, and how often it was asked for."""
+    with connections["default"].cursor() as cursor:
+        kept = "SELECT statement, generic_plans + custom_plans FROM pg_prepared_statements"
+        cursor.execute(f"{kept} WHERE statement LIKE %s", [f"%{mark}%"])
+        rows: list[tuple[str, int]] = cursor.fetchall()
+    return rows
+
+
 def test_each_thread_asks_by_a_connection_of_its_own(alice: User, chat: Chat) -> None:
     def asked() -> list[Chat]:
         try:
