@@ -34,6 +34,7 @@ logger = logging.getLogger("inference.worker")
 
 EX_USAGE = 64
 SOCKET_TIMEOUT_S = 5.0
+SWITCH_S = 0.001
 
 
 class EngineKind(StrEnum):
@@ -180,6 +181,8 @@ async def open_runner(
         # What vLLM and torch have imported stays: looking through it for garbage held up every stream for 0.4 s.
         gc.collect()
         gc.freeze()
+        # The engine's loop is one thread of several: it waits so long at most for the interpreter, not Python's 5 ms.
+        sys.setswitchinterval(SWITCH_S)
         yield runner
 
 
