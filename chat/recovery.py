@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import cast
+from uuid import UUID
 
 from django.conf import settings
 from django.db import DatabaseError, InterfaceError, connection, connections
@@ -34,6 +35,8 @@ GRACE = timedelta(seconds=2)
 # An end is dated by its statement, and seen from its commit on.
 OVERLAP = timedelta(seconds=10)
 PAGE = 500
+# Of the queued runs in a round: however many wait, a round takes no longer.
+LOOK = 1000
 BACKGROUND_ATTEMPTS = 2
 # With the streams or the broker silent each takes seconds, and dead workers' runs must not wait for a page of them.
 EXPIRING_S = 5.0
@@ -45,6 +48,7 @@ class Reaper:
     def __init__(self, period_s: float) -> None:
         self._period_s = period_s
         self._ends_told_until: datetime | None = None
+        self._looked_until: UUID | None = None
         self._sampler = Sampler()
 
     def reap(self, stopped: threading.Event) -> None:
@@ -82,10 +86,25 @@ class Reaper:
 
     def _revive(self) -> None:
         """Runs whose worker went silent, and queued ones of which the broker does not know."""
-        hopeful = [run for run in Run.objects.abandoned().select_related("chat") if not _is_hopeless(run)]
+        looked_at = [run for run in Run.objects.abandoned().select_related("chat") if not _is_hopeless(run)]
+        abandoned = len(looked_at)
+        while True:
+            queued = self._next_queued()
+            readmitted = queueing.readmit([*looked_at, *queued])
+            if readmitted:
+                logger.warning("reaper.readmitted runs=%d abandoned=%d", readmitted, abandoned)
+            # Where some were lost, more may have been. All are looked at in the end, a part in each round.
+            if not readmitted or self._looked_until is None:
+                return
+            looked_at, abandoned = [], 0
+
+    def _next_queued(self) -> list[Run]:
+        """Those behind the ones that were looked at last, oldest first; from the oldest on again once all were."""
         queued = Run.objects.filter(status=Status.QUEUED).select_related("chat").only("chat__owner", *queueing.READS)
-        if readmitted := queueing.readmit([*hopeful, *queued]):
-            logger.warning("reaper.readmitted runs=%d abandoned=%d", readmitted, len(hopeful))
+        behind = queued.filter(pk__gt=self._looked_until) if self._looked_until else queued
+        page = list(behind.order_by("pk")[:LOOK])
+        self._looked_until = page[-1].pk if len(page) == LOOK else None
+        return page
 
     def _bury(self) -> None:
         """Runs whose worker went silent and that no other shall have. Behind the living: each may take seconds."""

@@ -394,6 +394,7 @@ class Run(models.Model):
                 fields=("model", "tier"), condition=Q(status=Status.QUEUED, kind="reply"), name="reply_waiting"
             ),
             models.Index(fields=("user_id",), condition=Q(status__in=LIVE, kind="reply"), name="live_reply_by_user"),
+            models.Index(fields=("id",), condition=Q(status=Status.QUEUED), name="run_queued"),
         )
 
     def __str__(self) -> str:

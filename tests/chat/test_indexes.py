@@ -9,7 +9,7 @@ import pytest
 from django.db import connection
 from django.db.models import Q, QuerySet
 
-from chat.models import Chat, Message, Run, User
+from chat.models import Chat, Message, Run, Status, User
 from chat.standing import Standing
 from scheduler.models import Model
 
@@ -88,6 +88,13 @@ def test_messages_of_a_chat_from_the_newest_back(chat: Chat) -> None:
 
 def test_the_live_runs() -> None:
     assert "run_live" in plan(Run.objects.live().order_by())
+
+
+def test_those_that_wait_in_the_order_of_their_age() -> None:
+    waiting = Run.objects.filter(status=Status.QUEUED)
+    behind = waiting.order_by("pk")[10]
+
+    assert "run_queued" in plan(waiting.filter(pk__gt=behind.pk).order_by("pk")[:50])
 
 
 def test_the_live_reply_of_each_chat_in_a_list(alice: User) -> None:

@@ -14,12 +14,13 @@ from django.db import connection, connections
 from django.db.models.functions import Now
 from redis import Redis
 
-from chat import burials, last_words, queueing
+from chat import burials, last_words, queueing, recovery
 from chat.emitted import Emitted
 from chat.finishing import finish_run
 from chat.models import Chat, Checkpoint, IdempotencyKey, Outcome, Run, RunTaken, Status, User
 from chat.recovery import LOCK, Reaper
 from inference.streams import Delta, Ended, EntryId, Event, Started, fields, run_key
+from scheduler.dispatch import Dispatcher
 from scheduler.models import Model, Tier
 from scheduler.room import drain_key, queue_name, room_key
 from tests.acts import in_queue, last_entry
@@ -117,6 +118,50 @@ def test_a_message_that_the_broker_lost_is_sent_again(reaper: Reaper, new_run: N
     reaper.round()
 
     assert in_queue(broker, run) == [run.pk]
+
+
+def test_a_round_looks_at_a_part_of_those_that_wait_and_all_have_their_turn(
+    reaper: Reaper,
+    new_run: NewRun,
+    chat: Chat,
+    broker: Redis,
+    settings: LazySettings,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    settings.DISPATCH_LOOKAHEAD = 10
+    monkeypatch.setattr(recovery, "LOOK", 2)
+    runs = [new_run(in_chat=Chat.objects.create(owner=chat.owner)) for _ in range(5)]
+    for run in runs[:4]:
+        queueing.admit(run)
+    looked_at = []
+    missing = Dispatcher.missing
+    monkeypatch.setattr(
+        Dispatcher, "missing", lambda self, ids, *room: looked_at.append([*ids]) or missing(self, ids, *room)
+    )
+
+    for _ in range(2):
+        reaper.round()
+    assert looked_at == [[run.pk for run in part] for part in (runs[:2], runs[2:4])]
+
+    reaper.round()
+    assert in_queue(broker, runs[4]) == [run.pk for run in runs]
+
+
+def test_where_all_were_lost_one_round_finds_them(
+    reaper: Reaper,
+    new_run: NewRun,
+    chat: Chat,
+    broker: Redis,
+    settings: LazySettings,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    settings.DISPATCH_LOOKAHEAD = 10
+    monkeypatch.setattr(recovery, "LOOK", 2)
+    runs = [new_run(in_chat=Chat.objects.create(owner=chat.owner)) for _ in range(5)]
+
+    reaper.round()
+
+    assert sorted(in_queue(broker, runs[0])) == sorted(run.pk for run in runs)
 
 
 def test_who_waits_in_room_or_queue_keeps_his_place(
