@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, cast
+from uuid import UUID
 
 import psycopg
 import pytest
@@ -120,48 +121,39 @@ def test_a_message_that_the_broker_lost_is_sent_again(reaper: Reaper, new_run: N
     assert in_queue(broker, run) == [run.pk]
 
 
-def test_a_round_looks_at_a_part_of_those_that_wait_and_all_have_their_turn(
-    reaper: Reaper,
-    new_run: NewRun,
-    chat: Chat,
-    broker: Redis,
-    settings: LazySettings,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@pytest.fixture
+def five(new_run: NewRun, chat: Chat, settings: LazySettings, monkeypatch: pytest.MonkeyPatch) -> list[Run]:
+    """Runs that wait, of which a round looks at two."""
     settings.DISPATCH_LOOKAHEAD = 10
     monkeypatch.setattr(recovery, "LOOK", 2)
-    runs = [new_run(in_chat=Chat.objects.create(owner=chat.owner)) for _ in range(5)]
-    for run in runs[:4]:
-        queueing.admit(run)
-    looked_at = []
-    missing = Dispatcher.missing
-    monkeypatch.setattr(
-        Dispatcher, "missing", lambda self, ids, *room: looked_at.append([*ids]) or missing(self, ids, *room)
-    )
+    return [new_run(in_chat=Chat.objects.create(owner=chat.owner)) for _ in range(5)]
 
+
+def test_a_round_looks_at_a_part_of_those_that_wait_and_all_have_their_turn(
+    reaper: Reaper, five: list[Run], broker: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for run in five[:4]:
+        queueing.admit(run)
+    looked_at: list[list[UUID]] = []
+    missing = Dispatcher.missing
+
+    def noting(self: Dispatcher, run_ids: Sequence[UUID], model: str, tier: str) -> list[UUID]:
+        looked_at.append([*run_ids])
+        return missing(self, run_ids, model, tier)
+
+    monkeypatch.setattr(Dispatcher, "missing", noting)
     for _ in range(2):
         reaper.round()
-    assert looked_at == [[run.pk for run in part] for part in (runs[:2], runs[2:4])]
+    assert looked_at == [[run.pk for run in part] for part in (five[:2], five[2:4])]
 
     reaper.round()
-    assert in_queue(broker, runs[4]) == [run.pk for run in runs]
+    assert in_queue(broker, five[4]) == [run.pk for run in five]
 
 
-def test_where_all_were_lost_one_round_finds_them(
-    reaper: Reaper,
-    new_run: NewRun,
-    chat: Chat,
-    broker: Redis,
-    settings: LazySettings,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    settings.DISPATCH_LOOKAHEAD = 10
-    monkeypatch.setattr(recovery, "LOOK", 2)
-    runs = [new_run(in_chat=Chat.objects.create(owner=chat.owner)) for _ in range(5)]
-
+def test_where_all_were_lost_one_round_finds_them(reaper: Reaper, five: list[Run], broker: Redis) -> None:
     reaper.round()
 
-    assert sorted(in_queue(broker, runs[0])) == sorted(run.pk for run in runs)
+    assert in_queue(broker, five[0]) == [run.pk for run in five]
 
 
 def test_who_waits_in_room_or_queue_keeps_his_place(
