@@ -42,7 +42,8 @@ Steps = asyncio.Queue[Step | EngineError]  # bounded by the output cap
 class VllmConfig:
     """What an operator may choose; what is None is left to vLLM.
 
-    `kv_cache_blocks` are allocated whatever memory is free, and vLLM keeps one of them for itself.
+    `kv_cache_blocks` are allocated whatever memory is free, and vLLM keeps one of them for itself. A step computes at most
+    `max_num_batched_tokens`, prompts and answers together.
     `drain_s` is how long the worker lets runs finish after SIGTERM: vLLM must not give up on them earlier.
     """
 
@@ -52,6 +53,7 @@ class VllmConfig:
     drain_s: float = 30.0
     gpu_memory_utilization: float | None = None
     kv_cache_blocks: int | None = None
+    max_num_batched_tokens: int | None = None
     log_level: str = "WARNING"
 
 
@@ -363,6 +365,8 @@ def _engine_args(config: VllmConfig) -> AsyncEngineArgs:
         chosen["gpu_memory_utilization"] = config.gpu_memory_utilization
     if config.kv_cache_blocks is not None:
         chosen["num_gpu_blocks_override"] = config.kv_cache_blocks
+    if config.max_num_batched_tokens is not None:
+        chosen["max_num_batched_tokens"] = config.max_num_batched_tokens
     return AsyncEngineArgs(
         model=str(config.model_path),
         max_num_seqs=config.slots,

@@ -59,6 +59,7 @@ class WorkerConfig:
     slots: int = 16
     gpu_memory_utilization: float | None = None
     kv_cache_blocks: int | None = None
+    max_num_batched_tokens: int | None = None
     drain_s: float = 5.0
     engine_silence_s: float = 60.0
     ready_file: Path | None = None
@@ -81,6 +82,7 @@ _SETTINGS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "slots": ("SLOTS", int),
     "gpu_memory_utilization": ("GPU_MEMORY_UTILIZATION", float),
     "kv_cache_blocks": ("KV_CACHE_BLOCKS", int),
+    "max_num_batched_tokens": ("MAX_NUM_BATCHED_TOKENS", int),
     "drain_s": ("DRAIN_S", float),
     "engine_silence_s": ("ENGINE_SILENCE_S", float),
     "ready_file": ("READY_FILE", Path),
@@ -200,6 +202,7 @@ def build_engine(config: WorkerConfig, served: ServedModel, tokenizer: Tokenizer
                     drain_s=config.drain_s,
                     gpu_memory_utilization=config.gpu_memory_utilization,
                     kv_cache_blocks=config.kv_cache_blocks,
+                    max_num_batched_tokens=config.max_num_batched_tokens,
                 )
             )
         case EngineKind.SCRIPTED:
