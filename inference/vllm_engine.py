@@ -42,8 +42,8 @@ Steps = asyncio.Queue[Step | EngineError]  # bounded by the output cap
 class VllmConfig:
     """What an operator may choose; what is None is left to vLLM.
 
-    `kv_cache_blocks` are allocated whatever memory is free, and vLLM keeps one of them for itself. A step computes at most
-    `max_num_batched_tokens`, prompts and answers together.
+    `kv_cache_blocks` are allocated whatever memory is free, and vLLM keeps one of them for itself. A step computes
+    `max_num_batched_tokens` at most, prompts and answers together.
     `drain_s` is how long the worker lets runs finish after SIGTERM: vLLM must not give up on them earlier.
     """
 
