@@ -61,7 +61,8 @@ def _client(url: str) -> Redis:
         url,
         connection_class=PackingConnection,  # unless the URL asks for another, as one over TLS
         max_connections=CONNECTIONS,
-        timeout=CONNECT_TIMEOUT_S,
+        # A process that is busy has its readers wait; two seconds were too few for hundreds that came back at once.
+        timeout=REPLY_TIMEOUT_S,
         socket_timeout=REPLY_TIMEOUT_S,
         socket_connect_timeout=CONNECT_TIMEOUT_S,
         # Once, for a connection that the server closed; every command here is a read or safe to repeat. Not after a

@@ -368,7 +368,7 @@ def ask_and_die(chat: Chat, at: str) -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_killed_before_its_run_was_stored_a_request_is_begun_anew(as_alice: Client, chat: Chat, model: Model) -> None:
-    ask_and_die(chat, at="chat.submission.asdict")
+    ask_and_die(chat, at="chat.submission.insert")
     assert not Run.objects.exists()
     assert ask(as_alice, chat).status_code == 409
 

@@ -142,7 +142,8 @@ class Reader:
         if cut.is_abandoned:
             await abandon(api.port, self._path, api.headers | self.reading.header)
         else:
-            assert await api.read(self._path, self.reading, cut.until_byte) == 200
+            status = await api.read(self._path, self.reading, cut.until_byte)
+            assert status == 200, self.reading.last_id
 
     def _count(self, cut: Cut, before: Cut | None) -> None:
         counts = self._told.counts
