@@ -77,9 +77,6 @@ DATABASES["default"]["OPTIONS"] = {
     # keep its rows locked. And of a statement that we gave up: waiting for a lock it would keep its connection, and the
     # reaper's its advisory lock, until it got it.
     "options": "-c idle_in_transaction_session_timeout=30s -c client_connection_check_interval=2s",
-    # Of statements that are sent many times a second the server keeps the plans: planning took it four times as long as
-    # carrying out. PgBouncer knows of them since 1.21 (`max_prepared_statements`).
-    "prepare_threshold": 0 if env.bool("PREPARED_STATEMENTS", default=True) else None,
     **DATABASES["default"].get("OPTIONS", {}),
     "pool": {
         "connection_class": DeadlinedConnection,
