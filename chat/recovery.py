@@ -35,7 +35,7 @@ GRACE = timedelta(seconds=2)
 # An end is dated by its statement, and seen from its commit on.
 OVERLAP = timedelta(seconds=10)
 PAGE = 500
-# Of the queued runs in a round: however many wait, a round takes no longer.
+# Of the queued runs in a round, unless some of them were lost: however many wait, a round takes no longer.
 LOOK = 1000
 BACKGROUND_ATTEMPTS = 2
 # With the streams or the broker silent each takes seconds, and dead workers' runs must not wait for a page of them.
@@ -91,6 +91,7 @@ class Reaper:
         while True:
             queued = self._next_queued()
             readmitted = queueing.readmit([*looked_at, *queued])
+            self._looked_until = queued[-1].pk if len(queued) == LOOK else None
             if readmitted:
                 logger.warning("reaper.readmitted runs=%d abandoned=%d", readmitted, abandoned)
             # Where some were lost, more may have been. All are looked at in the end, a part in each round.
@@ -102,9 +103,7 @@ class Reaper:
         """Those behind the ones that were looked at last, oldest first; from the oldest on again once all were."""
         queued = Run.objects.filter(status=Status.QUEUED).select_related("chat").only("chat__owner", *queueing.READS)
         behind = queued.filter(pk__gt=self._looked_until) if self._looked_until else queued
-        page = list(behind.order_by("pk")[:LOOK])
-        self._looked_until = page[-1].pk if len(page) == LOOK else None
-        return page
+        return list(behind.order_by("pk")[:LOOK])
 
     def _bury(self) -> None:
         """Runs whose worker went silent and that no other shall have. Behind the living: each may take seconds."""

@@ -14,6 +14,8 @@ from redis.exceptions import ConnectionError as ConnectionLost
 
 CONNECT_TIMEOUT_S = 2.0
 REPLY_TIMEOUT_S = 5.0
+# Readers wait for one of them as long as a busy process may need, when hundreds come back at once.
+SLOT_TIMEOUT_S = 5.0
 # Waiting readers share these; the pool waits for a free one instead of failing, unlike redis-py's default.
 CONNECTIONS = 16
 
@@ -61,8 +63,7 @@ def _client(url: str) -> Redis:
         url,
         connection_class=PackingConnection,  # unless the URL asks for another, as one over TLS
         max_connections=CONNECTIONS,
-        # A process that is busy has its readers wait; two seconds were too few for hundreds that came back at once.
-        timeout=REPLY_TIMEOUT_S,
+        timeout=SLOT_TIMEOUT_S,
         socket_timeout=REPLY_TIMEOUT_S,
         socket_connect_timeout=CONNECT_TIMEOUT_S,
         # Once, for a connection that the server closed; every command here is a read or safe to repeat. Not after a

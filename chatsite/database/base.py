@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 from django.db.backends.postgresql import base
 from django.db.backends.postgresql.operations import DatabaseOperations
 from psycopg import Connection, Cursor, OperationalError
+from psycopg.errors import FeatureNotSupported
 from psycopg_pool import ConnectionPool, PoolTimeout
 
 from chatsite.database.absence import Absence
@@ -59,10 +60,10 @@ class DatabaseWrapper(base.DatabaseWrapper):
         return connection
 
     def planned_cursor(self) -> CursorWrapper:
-        """One that has the server keep the plans of its statements; with `prepare_threshold` None it keeps none.
+        """One that has the server keep the plans of its statements, for this connection.
 
-        Each connection has its own, made at a statement's first use. No cursor of this kind sends two statements at
-        once. Raises `OperationalError`.
+        They are made at a statement's first use, and again at the next after a rollback: psycopg forgets them then. No
+        cursor of this kind sends two statements at once. Raises `OperationalError`.
         """
         self.ensure_connection()
         return cast("CursorWrapper", self._prepare_cursor(_PlannedCursor(self.connection)))  # type: ignore[attr-defined]
@@ -81,7 +82,16 @@ class _PlannedCursor(Cursor[Any]):
     def execute(
         self, query: Any, params: Any = None, *, prepare: bool | None = True, binary: bool | None = None
     ) -> Self:
-        return super().execute(query, params, prepare=prepare, binary=binary)
+        # For this statement alone: of all others psycopg would keep the texts, with the messages that are in them.
+        self.connection.prepare_threshold = 0
+        try:
+            return super().execute(query, params, prepare=prepare, binary=binary)
+        except FeatureNotSupported as stale:
+            # A migration has changed a column's type. Other connections find out by themselves.
+            self.connection.close()
+            raise OperationalError("the plan was made before a migration") from stale
+        finally:
+            self.connection.prepare_threshold = None
 
 
 def _checking_all_after(pool: ConnectionPool[Any]) -> Callable[[Connection[Any]], None]:

@@ -111,7 +111,7 @@ def _written_out(param: Any) -> str:
 
 @contextmanager
 def planned() -> Iterator[CursorWrapper]:
-    """A cursor whose statements the server plans once a connection, and not each time: half a millisecond and more."""
+    """A cursor of whose statements the server keeps the plans: to plan takes it longer than to carry out."""
     with cast(DatabaseWrapper, connections[DEFAULT_DB_ALIAS]).planned_cursor() as cursor:
         yield cursor
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from uuid import UUID, uuid4
 
+import psycopg
 import pytest
-from django.db import connections
+from django.db import OperationalError, connections
 from django.test.utils import CaptureQueriesContext
 
 from chat.models import Chat, Message, Role, Run, User
-from chatsite.database.prepared import Prepared, insert
+from chatsite.database.prepared import Prepared, insert, planned
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -57,16 +58,36 @@ def test_the_server_plans_it_once_and_sees_all_that_is_always_the_same(alice: Us
     assert "$2" not in statement  # all else is for the planner to see: there are indexes for live runs only
 
 
-def test_a_server_that_may_keep_nothing_is_asked_all_the_same(
-    alice: User, chat: Chat, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mark, chats = _marked()
-    connections["default"].ensure_connection()
-    monkeypatch.setattr(connections["default"].connection, "prepare_threshold", None)
+def test_no_other_statement_is_kept_anywhere(alice: User, chat: Chat) -> None:
+    secret = uuid4().hex
+    CHATS.all(owner=alice.pk, title="")
 
-    assert [chats.all(owner=alice.pk) for _ in range(2)] == [[chat], [chat]]
+    assert not Chat.objects.filter(title=secret).exists()
 
-    assert not _kept(mark)
+    assert not _kept(secret)
+    assert connections["default"].connection is not None
+    assert secret not in repr(connections["default"].connection._prepared._counts)
+
+
+def test_a_plan_from_before_a_migration_costs_one_connection() -> None:
+    def ask() -> None:
+        with planned() as cursor:
+            cursor.execute("SELECT a FROM changing")
+
+    def change(statement: str) -> None:
+        with psycopg.connect(**connections["default"].get_connection_params() | {"cursor_factory": None}) as other:
+            other.execute(statement)
+
+    change("CREATE TABLE changing (a integer)")
+    try:
+        ask()
+        change("ALTER TABLE changing ALTER COLUMN a TYPE text")
+        with pytest.raises(OperationalError, match="before a migration"):
+            ask()
+        connections["default"].close()
+        ask()
+    finally:
+        change("DROP TABLE changing")
 
 
 def _marked() -> tuple[str, Prepared[Chat]]:
