@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -14,6 +16,7 @@ from launcher.account import Identity
 from launcher.problems import SetupProblem
 
 STOPS_WITHIN_S = 4
+PORTS = range(15_000, 32_000)
 
 
 @dataclass(frozen=True)
@@ -76,8 +79,15 @@ class Child:
 
 
 def free_port() -> int:
-    """A loopback port that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A loopback port that nobody listens on now.
+
+    Below those that Linux gives to outgoing connections: while its server is not there, a port of theirs may become the
+    other end of somebody's connection, of one to itself even, and the server cannot have it.
+    """
+    for port in random.SystemRandom().sample(PORTS, len(PORTS)):
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
+    raise SetupProblem(
+        f"no port is free on 127.0.0.1 from {PORTS[0]} to {PORTS[-1]}",
+        "Stop what holds them, and run the same command again.",
+    )

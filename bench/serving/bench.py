@@ -18,7 +18,8 @@ from bench.serving.cores import Cores
 from bench.serving.job import Job, Lane, Outcome, Surface
 from bench.serving.meter import Noise, Record, metered
 from bench.serving.site import Site
-from tests.stack.stack import ROOT, free_port
+from launcher.child import free_port
+from tests.stack.stack import ROOT
 
 LOAD_ENDS_WITHIN_S = 300.0
 

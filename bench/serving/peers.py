@@ -13,8 +13,8 @@ from pathlib import Path
 from bench.serving.bench import Bench, Target
 from bench.serving.beside import Command
 from bench.serving.job import Surface
+from launcher.child import free_port
 from launcher.places import SHARED
-from tests.stack.stack import free_port
 
 HOME = SHARED / "peers"
 LITELLM = "litellm[proxy]==1.108.7"

@@ -29,7 +29,8 @@ from bench.serving.figures import Bound, Figure
 from bench.serving.stream_load import INTERVAL_S, Readers, Writers, work
 from bench.simulation.figures import percentile
 from launcher import servers
-from tests.stack.stack import answers, environment, free_port, new_users, prepared, started
+from launcher.child import free_port
+from tests.stack.stack import answers, environment, new_users, prepared, started
 
 WEB_CORE, LOAD_CORE = 0, 1
 LADDER = (100, 250, 500, 750, 1000, 1250)

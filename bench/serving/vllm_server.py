@@ -13,8 +13,8 @@ from bench.serving.bench import Bench, Target
 from bench.serving.beside import Command
 from bench.serving.job import Surface
 from inference.vllm_engine import CPU_KV_CACHE_GIB
+from launcher.child import free_port
 from launcher.places import ROOT
-from tests.stack.stack import free_port
 
 NAME = "vllm serve"
 READY_WITHIN_S = 300.0

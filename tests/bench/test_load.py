@@ -20,7 +20,8 @@ from bench.serving.cores import Cores
 from bench.serving.job import Job, Lane, Surface
 from bench.serving.load import carry_out
 from launcher import benching
-from tests.stack.stack import ROOT, free_port
+from launcher.child import free_port
+from tests.stack.stack import ROOT
 
 REFUSAL = b"HTTP/1.1 503 Not now\r\nContent-Length: 2\r\n\r\n{}"
 ANSWER = b"HTTP/1.1 202 Accepted\r\nContent-Length: 31\r\n\r\n" + b'{"run_id": "1", "stream": "/x"}'

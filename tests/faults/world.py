@@ -18,10 +18,11 @@ import psycopg
 from redis.asyncio import Redis
 
 from launcher.account import stand_in
+from launcher.child import free_port
 from tests.faults import audit
 from tests.faults.parts import Death, Part, Server, Web, Worker, server_over
 from tests.faults.proxy import Proxy
-from tests.stack.stack import MODEL, environment, free_port, new_users, prepared
+from tests.stack.stack import MODEL, environment, new_users, prepared
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ import os
 import queue
 import re
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -175,14 +174,6 @@ def wait_until(holds: Callable[[], bool], within_s: float) -> None:
     while not holds():
         assert time.monotonic() < give_up_at, f"did not come true within {within_s} s"
         time.sleep(LOOK_EVERY_S)
-
-
-def free_port() -> int:
-    """A loopback port that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _runs(process: psutil.Process, module: str) -> bool:

@@ -15,10 +15,11 @@ from pathlib import Path
 import pytest
 
 from launcher import install, model_folder, pip
+from launcher.child import free_port
 from launcher.options import Options
 from launcher.problems import SetupProblem, told_in_one_line
 from tests.launcher.conftest import Launch
-from tests.launcher.launched import ROOT, free_port, launcher, wait_until
+from tests.launcher.launched import ROOT, launcher, wait_until
 
 
 def refused(launch: Launch, environ: dict[str, str], folder: Path = ROOT) -> str:

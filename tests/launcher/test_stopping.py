@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from launcher.child import free_port
 from launcher.keeper import UP_AFTER_S
 from tests.launcher.conftest import Launch
-from tests.launcher.launched import Launched, free_port, launcher
+from tests.launcher.launched import Launched, launcher
 
 # What the product promises.
 ASKED_S = 15

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -23,6 +21,7 @@ import psycopg
 from psycopg import sql
 from redis import Redis
 
+from launcher.child import free_port
 from tests.real_model import model_folder
 from tests.sse_client import Api
 
@@ -32,7 +31,6 @@ SLOTS = 64  # of the scripted engine
 START_PATIENCE_S = {"scripted": 60, "vllm": 240}
 STOP_PATIENCE_S = 20
 LOG_TAIL_LINES = 40
-PORTS = range(15_000, 32_000)
 
 NO_LIMITS = """
     UPDATE scheduler_tier
@@ -273,18 +271,6 @@ def manage(environ: Mapping[str, str], *arguments: str) -> str:
     if ran.returncode:
         raise StackBroken(f"manage.py {arguments[0]} failed\n{ran.stdout}\n{ran.stderr}")
     return ran.stdout
-
-
-def free_port() -> int:
-    """A port that nobody listens on.
-
-    Below those that Linux gives to outgoing connections: while its server is away, a port of theirs may become the
-    other end of somebody's connection, of one to itself even, and the server cannot have it back.
-    """
-    for port in random.SystemRandom().sample(PORTS, len(PORTS)):
-        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            return port
-    raise StackBroken("no port is free")
 
 
 def started(name: str, module: Sequence[str], environ: Mapping[str, str], folder: Path) -> Process:

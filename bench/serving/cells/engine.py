@@ -23,7 +23,7 @@ from bench.serving.meter import OTHERS, cpu_s, family, metered
 from bench.serving.side_door import HOST, PORT, Burst, Wish
 from bench.serving.surfaces import now
 from bench.serving.turns import BARE, LOADS, OURS, Load, Turn, Turns, figures
-from tests.stack.stack import free_port
+from launcher.child import free_port
 
 PEER_AT_ONCE = 16  # at most
 WARM_UP_TOKENS = 8
