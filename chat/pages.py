@@ -12,6 +12,7 @@ from django.contrib.auth.views import redirect_to_login
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
+from django.utils.http import content_disposition_header
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
 
@@ -19,6 +20,7 @@ from chat import problems, services
 from chat.api import paging
 from chat.api.errors import problem_of
 from chat.connections import given_back
+from chat.exporting import Form
 from chat.models import Chat, User
 from chat.turns import CUT_OFF, STOPPED, Tail, tail, turns
 from chat.usage import Budget, Day, own_limits_until
@@ -53,6 +55,18 @@ def conversation(request: HttpRequest, chat_id: UUID) -> HttpResponse:
     shown |= {"origin": chats.filter(pk=chat.continues_id).first() if chat.continues_id else None}
     return render(
         request, "chat/page.html", {**shown, **_models(request, shown["tail"]), **_room(request, chat, shown["tail"])}
+    )
+
+
+@page
+def export(request: HttpRequest, chat_id: UUID, suffix: str) -> HttpResponse:
+    """`/chats/{id}/export.md` and `.json`: the chat as a file. 404 for somebody else's."""
+    chat = get_object_or_404(Chat.objects.visible_to(_user(request)).with_opening(), pk=chat_id)
+    form = Form.of(suffix)
+    return HttpResponse(
+        form.text(chat),
+        content_type=form.media_type,
+        headers={"Content-Disposition": content_disposition_header(as_attachment=True, filename=form.file_name(chat))},
     )
 
 

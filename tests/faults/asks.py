@@ -50,7 +50,8 @@ class Ask:
 CHAT, MESSAGES = "/api/chats/<uuid:chat_id>", "/api/chats/<uuid:chat_id>/messages"
 RUN, STREAM = "/api/runs/<uuid:run_id>", "/api/runs/<uuid:run_id>/stream"
 CANCEL, RETRY = "/api/runs/<uuid:run_id>/cancel", "/api/runs/<uuid:run_id>/retry"
-CONTINUE = "/chats/<uuid:chat_id>/continue"
+PAGE = "/chats/<uuid:chat_id>"
+CONTINUE = f"{PAGE}/continue"
 LIVE = frozenset({POSTGRES, STREAMS})
 
 API = (
@@ -86,7 +87,9 @@ SIGN_UP = Ask(
 PAGES = (
     Ask("GET", "/", 200, by="session"),
     Ask("GET", "/", 302, by="nobody", needs=NOTHING),
-    Ask("GET", "/chats/<uuid:chat_id>", 200, of="chat", by="session"),
+    Ask("GET", PAGE, 200, of="chat", by="session"),
+    Ask("GET", f"{PAGE}/export.md", 200, of="chat", by="session"),
+    Ask("GET", f"{PAGE}/export.json", 200, of="chat", by="session"),
     Ask("GET", CONTINUE, 405, of="chat", by="nobody", needs=NOTHING),
     Ask("POST", CONTINUE, 302, of="chat", by="session", body={}),
     Ask("GET", "/usage", 200, by="session"),

@@ -1,4 +1,4 @@
-// The menu of each chat in the list: rename, delete.
+// The menu of each chat in the list: rename, keep as a file, delete.
 
 import { ask } from "./dialogs.js";
 import { call } from "./api.js";
@@ -39,6 +39,7 @@ export class Menus {
   }
 
   #choose(event) {
+    if (event.target.closest(".menu a")) return this.close(); // a file is on its way
     const act = event.target.closest("[data-act]")?.dataset.act;
     if (!act) return;
     const chat = event.target.closest(".chat");
