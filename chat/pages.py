@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, cast
 from urllib.parse import urlencode
 from uuid import UUID
@@ -16,7 +17,7 @@ from django.utils.http import content_disposition_header
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
 
-from chat import problems, services
+from chat import markup, problems, services
 from chat.api import paging
 from chat.api.errors import problem_of
 from chat.connections import given_back
@@ -121,9 +122,10 @@ def _transcript(chat: Chat, cursor: str | None) -> dict[str, Any]:
     except problems.CursorInvalid as error:
         raise Http404 from error
     address = reverse("conversation", args=[chat.pk])
+    html = markup.of_answers(messages)
     return {
         "tail": stands,
-        "turns": turns(messages, to_the_end=not cursor),
+        "turns": [replace(turn, html=html.get(turn.message.pk)) for turn in turns(messages, to_the_end=not cursor)],
         "is_newest": not cursor,
         "earlier": _behind(address, earlier),
     }

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from uuid import UUID
 
+from django.utils.safestring import SafeString
+
 from chat.endings import FINAL_CODES
 from chat.models import Chat, Message, Role, Run, Status
 
@@ -16,10 +18,11 @@ CUT_OFF = "Cut off: this is the longest answer allowed here."
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A message, and what is to be said below it; nothing below the chat's last, whose run has a `Tail`."""
+    """A message, what is to be said below it, and an answer as HTML; nothing below the last, whose run has a `Tail`."""
 
     message: Message
     note: str = ""
+    html: SafeString | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-// The messages on the page. What people and models wrote is put there as text, never as markup.
+// The messages on the page. What people and models wrote is put there as text; as markup only what the server made of it.
 
 import { Answer } from "./answer.js";
 import { Scroll } from "./scroll.js";
@@ -89,9 +89,9 @@ export class Transcript {
     const begins = shown.findIndex((turn) => turn.dataset.messageId === fresh[0]?.dataset.messageId);
     const wanted = [...shown.slice(0, Math.max(0, begins)), ...fresh];
     if (begins < 0) this.#adoptEarlier(page);
-    if (wanted.length !== shown.length || wanted.some((turn, place) => turn !== shown[place])) {
-      this.#turns.replaceChildren(...wanted, ...(this.#pending ? [this.#pending] : []));
-    }
+    if (wanted.length !== shown.length) this.#turns.replaceChildren(...wanted, ...(this.#pending ? [this.#pending] : []));
+    // One by one, so that what is read beside it stays where it is.
+    else wanted.forEach((turn, place) => turn === shown[place] || shown[place].replaceWith(turn));
     this.#greet();
     this.scroll.keep();
   }
@@ -117,7 +117,7 @@ export class Transcript {
   /** The same message, as it is on this page: kept, so that a selection in it is. */
   #twin(turn) {
     const here = this.#find(turn.dataset.messageId);
-    const same = (part) => here?.querySelector(part).textContent === turn.querySelector(part).textContent;
+    const same = (part) => here?.querySelector(part).isEqualNode(turn.querySelector(part));
     return same(".text") && same(".note") ? here : null;
   }
 

@@ -1,0 +1,157 @@
+"""Answers as HTML: Markdown by CommonMark with tables, strikethrough, links and TeX, and nothing that could do harm.
+
+What a model writes is hostile until proven otherwise: raw HTML is text, what comes out is cut down to a list of known
+elements once more, and images are links, so that no answer can make a reader's browser fetch anything.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import nh3
+from django.utils.safestring import SafeString, mark_safe
+from markdown_it import MarkdownIt
+from markdown_it.common.utils import escapeHtml
+from mdit_py_plugins.dollarmath import dollarmath_plugin
+from mdit_py_plugins.texmath import texmath_plugin
+
+from chat.models import Message, Role
+
+if TYPE_CHECKING:
+    from markdown_it.rules_core import StateCore
+    from markdown_it.token import Token
+
+# Counted up with each change to what comes out: what was kept by other rules is made anew.
+VERSION = 1
+# A page of long answers that were never rendered has some of them as plain text, and the next time all.
+PATIENCE_S = 0.5
+# Longer ones stay text: 10 KB take 50 ms.
+MOST_CHARS = 200_000
+# The page has its own headings above.
+HEADINGS_FROM = 2
+LEAST_HEADING = 6
+
+TAGS = {
+    *("a", "blockquote", "br", "code", "em", "hr", "li", "ol", "p", "pre", "s", "span", "strong", "ul"),
+    *("h3", "h4", "h5", "h6"),
+    *("table", "tbody", "td", "th", "thead", "tr", "div"),
+}
+ATTRIBUTES = {
+    "a": {"href", "title", "target"},
+    "code": {"class"},
+    "div": {"class", "tabindex"},
+    "ol": {"start"},
+    "span": {"class"},
+    "td": {"class"},
+    "th": {"class"},
+    "*": {"dir"},
+}
+SCHEMES = {"http", "https", "mailto"}
+# The direction of each of these is that of its own text.
+BLOCKS = {"p", "li", "h3", "h4", "h5", "h6", "blockquote", "td", "th", "table"}
+
+Rule = Callable[..., str]
+
+
+def html(text: str) -> SafeString:
+    """The text as HTML that may stand in a page as it is."""
+    made = PARSER.render(text)
+    return mark_safe(  # noqa: S308  # cleaned here
+        nh3.clean(
+            made,
+            tags=TAGS,
+            attributes=ATTRIBUTES,
+            url_schemes=SCHEMES,
+            link_rel="noopener noreferrer nofollow",
+            strip_comments=True,
+        )
+    )
+
+
+def of_answers(messages: Sequence[Message]) -> dict[UUID, SafeString]:
+    """Answers as HTML, by message: made once, and kept beside their text until the rules change."""
+    answers = [each for each in messages if each.role == Role.ASSISTANT and len(each.content) <= MOST_CHARS]
+    until, made = time.monotonic() + PATIENCE_S, []
+    for answer in answers:
+        if answer.html_version != VERSION and time.monotonic() < until:
+            answer.html, answer.html_version = html(answer.content), VERSION
+            made.append(answer)
+    if made:
+        Message.objects.bulk_update(made, ["html", "html_version"])
+    return {
+        answer.pk: mark_safe(answer.html)  # noqa: S308  # `html` made it
+        for answer in answers
+        if answer.html_version == VERSION
+    }
+
+
+def _parser() -> MarkdownIt:
+    parser = MarkdownIt("commonmark", {"html": False, "linkify": True})
+    parser.enable(["table", "strikethrough", "linkify"])
+    # As people write prices: no digit beside a dollar that opens or closes, and no space within.
+    dollarmath_plugin(
+        parser, allow_labels=False, allow_space=False, allow_digits=False, allow_blank_lines=False, double_inline=True
+    )
+    texmath_plugin(parser, delimiters="brackets")
+    parser.core.ruler.push("presented", _present)
+    rules: dict[str, Rule] = {
+        "image": _image,
+        "fence": _fence,
+        "code_block": _fence,
+        "table_open": lambda *_: '<div class="wide" tabindex="0"><table dir="auto">',
+        "table_close": lambda *_: "</table></div>",
+        "math_inline": _math("inline"),
+        "math_inline_double": _math("display"),
+        "math_block": _math("display"),
+        "math_block_eqno": _math("display"),
+    }
+    for name, rule in rules.items():
+        parser.add_render_rule(name, _unbound(rule))
+    return parser
+
+
+def _unbound(rule: Rule) -> Rule:
+    """The renderer calls its rules as methods of its own."""
+    return lambda _renderer, *told: rule(*told)
+
+
+def _present(state: StateCore) -> None:
+    for token in state.tokens:
+        if token.type in {"heading_open", "heading_close"}:
+            token.tag = f"h{min(LEAST_HEADING, int(token.tag[1:]) + HEADINGS_FROM)}"
+        if token.nesting == 1 and token.tag in BLOCKS:
+            token.attrSet("dir", "auto")
+        if aligned := token.attrs.pop("style", None):  # which the page's policy would not heed
+            token.attrSet("class", str(aligned).replace("text-align:", "to-"))
+        for child in token.children or ():
+            if child.type == "link_open":
+                child.attrSet("target", "_blank")
+
+
+def _image(tokens: Sequence[Token], index: int, *_: Any) -> str:
+    """A link to it, if it is one that may be followed."""
+    token = tokens[index]
+    address, says = str(token.attrs.get("src", "")), escapeHtml(token.content or str(token.attrs.get("src", "")))
+    return f'<a href="{escapeHtml(address)}" target="_blank">{says}</a>'
+
+
+def _fence(tokens: Sequence[Token], index: int, *_: Any) -> str:
+    token = tokens[index]
+    language = (token.info.split() or [""])[0]
+    named = f' class="language-{escapeHtml(language)}"' if language else ""
+    return f'<pre dir="ltr"><code{named}>{escapeHtml(token.content)}</code></pre>\n'
+
+
+def _math(kind: str) -> Rule:
+    """TeX as it was written, which scripts set as formulas."""
+
+    def rule(tokens: Sequence[Token], index: int, *_: Any) -> str:
+        return f'<span class="math {kind}" dir="ltr">{escapeHtml(tokens[index].content.strip())}</span>'
+
+    return rule
+
+
+PARSER = _parser()
