@@ -16,12 +16,13 @@ from django.utils.safestring import SafeString, mark_safe
 from markdown_it import MarkdownIt
 from markdown_it.common.utils import escapeHtml
 from mdit_py_plugins.dollarmath import dollarmath_plugin
-from mdit_py_plugins.texmath import texmath_plugin
 
 from chat.models import Message, Role
 
 if TYPE_CHECKING:
+    from markdown_it.rules_block import StateBlock
     from markdown_it.rules_core import StateCore
+    from markdown_it.rules_inline import StateInline
     from markdown_it.token import Token
 
 # Counted up with each change to what comes out: what was kept by other rules is made anew.
@@ -29,7 +30,9 @@ VERSION = 1
 # A page of long answers that were never rendered has some of them as plain text, and the next time all.
 PATIENCE_S = 0.5
 # Longer ones stay text: 10 KB take 50 ms.
-MOST_CHARS = 200_000
+MOST_CHARS = 100_000
+# How far to look for the end of a formula, so that many that never end cost no more.
+MOST_OF_FORMULA = 4_000
 # The page has its own headings above.
 HEADINGS_FROM = 2
 LEAST_HEADING = 6
@@ -52,6 +55,8 @@ ATTRIBUTES = {
 SCHEMES = {"http", "https", "mailto"}
 # The direction of each of these is that of its own text.
 BLOCKS = {"p", "li", "h3", "h4", "h5", "h6", "blockquote", "td", "th", "table"}
+
+BRACKETS = {r"\(": ("math_inline", r"\)"), r"\[": ("math_inline_double", r"\]")}
 
 Rule = Callable[..., str]
 
@@ -95,7 +100,9 @@ def _parser() -> MarkdownIt:
     dollarmath_plugin(
         parser, allow_labels=False, allow_space=False, allow_digits=False, allow_blank_lines=False, double_inline=True
     )
-    texmath_plugin(parser, delimiters="brackets")
+    # Before a backslash escapes the bracket.
+    parser.inline.ruler.before("escape", "bracketed", _bracketed)
+    parser.block.ruler.before("fence", "bracketed_block", _bracketed_block, {"alt": ["paragraph", "blockquote", "list"]})
     parser.core.ruler.push("presented", _present)
     rules: dict[str, Rule] = {
         "image": _image,
@@ -106,7 +113,6 @@ def _parser() -> MarkdownIt:
         "math_inline": _math("inline"),
         "math_inline_double": _math("display"),
         "math_block": _math("display"),
-        "math_block_eqno": _math("display"),
     }
     for name, rule in rules.items():
         parser.add_render_rule(name, _unbound(rule))
@@ -116,6 +122,34 @@ def _parser() -> MarkdownIt:
 def _unbound(rule: Rule) -> Rule:
     """The renderer calls its rules as methods of its own."""
     return lambda _renderer, *told: rule(*told)
+
+
+def _bracketed(state: StateInline, silent: bool) -> bool:
+    r"""TeX within `\(` and `\)`, or `\[` and `\]`: models write more of it than of dollars."""
+    kind, closing = BRACKETS.get(state.src[state.pos : state.pos + 2], ("", ""))
+    end = state.src.find(closing, state.pos + 2, state.pos + MOST_OF_FORMULA) if closing else -1
+    if end <= state.pos + 2:
+        return False
+    if not silent:
+        state.push(kind, "math", 0).content = state.src[state.pos + 2 : end]
+    state.pos = end + 2
+    return True
+
+
+def _bracketed_block(state: StateBlock, begin: int, end: int, silent: bool) -> bool:
+    """The same on lines of its own, where lines within may look like a list."""
+    start = state.bMarks[begin] + state.tShift[begin]
+    if not state.src.startswith("\\[", start):
+        return False
+    close = state.src.find("\\]", start + 2, min(state.eMarks[end - 1], start + MOST_OF_FORMULA))
+    last = next((line for line in range(begin, end) if state.eMarks[line] >= close + 2), end)
+    if close <= start + 2 or last == end or state.src[close + 2 : state.eMarks[last]].strip():
+        return False
+    if not silent:
+        within = state.getLines(begin, last + 1, state.sCount[begin], False).strip()
+        state.push("math_block", "math", 0).content = within[2:-2]
+        state.line = last + 1
+    return True
 
 
 def _present(state: StateCore) -> None:
