@@ -1,7 +1,11 @@
-// One answer while it is being written. Text is only ever appended, once a frame, as text.
+// One answer while it is being written: it only ever grows, once a frame.
+
+import { Markdown } from "./markdown.js";
 
 export class Answer {
-  #text = document.createTextNode("");
+  #place;
+  #markdown;
+  #written = "";
   #note;
   #pending = "";
   #frame = 0;
@@ -13,7 +17,9 @@ export class Answer {
     this.points = 0; // Unicode code points so far, as the server counts
     this.#grown = grown;
     this.#note = turn.querySelector(".note");
-    turn.querySelector(".text").replaceChildren(this.#text);
+    this.#place = turn.querySelector(".text");
+    this.#place.classList.add("markup");
+    this.#begin("");
     this.wait("Waiting for the first word…");
   }
 
@@ -35,14 +41,20 @@ export class Answer {
   /** Take back what comes after `offset` code points. */
   cut(offset) {
     this.flush();
-    const kept = [...this.#text.data].slice(0, offset);
-    this.#text.data = kept.join("");
+    const kept = [...this.#written].slice(0, offset);
+    this.#begin(kept.join(""));
     this.points = kept.length;
+  }
+
+  /** There will be no more of it. */
+  close() {
+    this.flush();
+    this.#markdown.end();
   }
 
   /** There will be no more of it here, and why. */
   abandon(why) {
-    this.flush();
+    this.close();
     this.turn.classList.remove("live");
     this.#note.textContent = why;
     this.#note.hidden = false;
@@ -52,9 +64,17 @@ export class Answer {
   flush() {
     cancelAnimationFrame(this.#frame);
     this.#frame = 0;
-    this.#text.appendData(this.#pending);
+    this.#markdown.write(this.#pending);
+    this.#written += this.#pending;
     this.#pending = "";
     this.#note.hidden = this.points > 0;
     this.#grown();
+  }
+
+  #begin(text) {
+    this.#place.replaceChildren();
+    this.#markdown = new Markdown(this.#place);
+    this.#markdown.write(text);
+    this.#written = text;
   }
 }

@@ -49,7 +49,7 @@ export class Run {
   }
 
   #conclude(status, data) {
-    this.#answer.flush();
+    this.#answer.close();
     const isWhole = !data.message_id || this.#answer.points === data.chars;
     this.#end(status, data, isWhole);
   }

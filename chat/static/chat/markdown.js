@@ -1,0 +1,132 @@
+// Markdown while it is being written. Elements and text are only ever appended: a token costs the same at any length.
+
+import * as smd from "../vendor/streaming-markdown-0.2.15/smd.min.js";
+
+const SCHEMES = ["http:", "https:", "mailto:"];
+const ELEMENTS = new Map([
+  [smd.PARAGRAPH, "p"],
+  [smd.BLOCKQUOTE, "blockquote"],
+  [smd.LINE_BREAK, "br"],
+  [smd.RULE, "hr"],
+  // The page has its own headings above.
+  [smd.HEADING_1, "h3"],
+  [smd.HEADING_2, "h4"],
+  [smd.HEADING_3, "h5"],
+  [smd.HEADING_4, "h6"],
+  [smd.HEADING_5, "h6"],
+  [smd.HEADING_6, "h6"],
+  [smd.ITALIC_AST, "em"],
+  [smd.ITALIC_UND, "em"],
+  [smd.STRONG_AST, "strong"],
+  [smd.STRONG_UND, "strong"],
+  [smd.STRIKE, "s"],
+  [smd.CODE_INLINE, "code"],
+  [smd.LINK, "a"],
+  [smd.RAW_URL, "a"],
+  [smd.IMAGE, "a"], // no answer makes a reader's browser fetch anything
+  [smd.LIST_UNORDERED, "ul"],
+  [smd.LIST_ORDERED, "ol"],
+  [smd.LIST_ITEM, "li"],
+  [smd.CHECKBOX, "input"],
+  [smd.TABLE, "table"],
+  [smd.TABLE_ROW, "tr"],
+  [smd.CODE_BLOCK, "code"],
+  [smd.CODE_FENCE, "code"],
+  [smd.EQUATION_BLOCK, "span"],
+  [smd.EQUATION_INLINE, "span"],
+]);
+// The direction of each of these is that of its own text.
+const BLOCKS = "p, li, h3, h4, h5, h6, blockquote, td, th, table";
+
+export class Markdown {
+  #parser;
+
+  /** Writes into an element. */
+  constructor(place) {
+    this.#parser = smd.parser({
+      data: [place],
+      add_token: begin,
+      end_token: (open) => open.pop(),
+      add_text: write,
+      set_attr: set,
+    });
+  }
+
+  /** Append text; what may yet become markup waits for more. */
+  write(text) {
+    smd.parser_write(this.#parser, text);
+  }
+
+  /** There is no more of it. */
+  end() {
+    smd.parser_end(this.#parser);
+  }
+}
+
+/** Open an element in the innermost one of those that are open. */
+function begin(open, type) {
+  const place = placeOf(type, open.at(-1));
+  const element = document.createElement(type === smd.TABLE_CELL ? cellOf(place) : ELEMENTS.get(type));
+  if (element.matches(BLOCKS)) element.dir = "auto";
+  switch (type) {
+    case smd.CHECKBOX:
+      Object.assign(element, { type: "checkbox", disabled: true });
+      break;
+    case smd.EQUATION_BLOCK:
+    case smd.EQUATION_INLINE:
+      element.className = type === smd.EQUATION_BLOCK ? "math display" : "math inline";
+      element.dir = "ltr";
+      break;
+  }
+  open.push(place.appendChild(element));
+}
+
+function placeOf(type, parent) {
+  switch (type) {
+    case smd.CODE_BLOCK:
+    case smd.CODE_FENCE:
+      return within(parent, "pre", { dir: "ltr" });
+    case smd.TABLE:
+      return within(parent, "div", { className: "wide", tabIndex: 0 });
+    case smd.TABLE_ROW:
+      return parent.tHead ? (parent.tBodies[0] ?? parent.createTBody()) : parent.createTHead();
+    default:
+      return parent;
+  }
+}
+
+function within(parent, name, properties) {
+  return parent.appendChild(Object.assign(document.createElement(name), properties));
+}
+
+function cellOf(row) {
+  return row.parentElement.matches("thead") ? "th" : "td";
+}
+
+function write(open, text) {
+  const { lastChild } = open.at(-1);
+  if (lastChild instanceof Text) lastChild.appendData(text);
+  else open.at(-1).append(text);
+}
+
+function set(open, type, value) {
+  const element = open.at(-1);
+  switch (type) {
+    case smd.HREF:
+    case smd.SRC:
+      return link(element, value);
+    case smd.LANG:
+      return element.classList.add(`language-${value.split(/\s/)[0]}`);
+    case smd.CHECKED:
+      element.checked = true;
+      return undefined;
+    case smd.START:
+      element.start = Number(value);
+  }
+}
+
+/** Where it leads, if that may be followed. */
+function link(element, address) {
+  if (!URL.canParse(address) || !SCHEMES.includes(new URL(address).protocol)) return;
+  Object.assign(element, { href: address, target: "_blank", rel: "noopener noreferrer nofollow" });
+}
