@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 from uuid import UUID
@@ -51,7 +51,8 @@ def _markdown(chat: Chat, said: Sequence[Turn]) -> str:
 
 def _json(chat: Chat, said: Sequence[Turn]) -> str:
     """The fields that the API has of a chat and its messages, and the model of each answer."""
-    models = dict(Run.objects.filter(answer__in=[turn.message.pk for turn in said]).values_list("answer", "model"))
+    runs = Run.objects.filter(answer__in=[turn.message.pk for turn in said])
+    models: dict[UUID | None, str] = dict(runs.values_list("answer", "model"))
     told = {
         "id": chat.pk,
         "title": chat.title,
@@ -62,7 +63,7 @@ def _json(chat: Chat, said: Sequence[Turn]) -> str:
     return JSON.encode(told) + "\n"
 
 
-def _message(message: Message, models: dict[UUID | None, str]) -> dict[str, Any]:
+def _message(message: Message, models: Mapping[UUID | None, str]) -> dict[str, Any]:
     return {
         "id": message.pk,
         "role": message.role,

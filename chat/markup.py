@@ -102,7 +102,9 @@ def _parser() -> MarkdownIt:
     )
     # Before a backslash escapes the bracket.
     parser.inline.ruler.before("escape", "bracketed", _bracketed)
-    parser.block.ruler.before("fence", "bracketed_block", _bracketed_block, {"alt": ["paragraph", "blockquote", "list"]})
+    parser.block.ruler.before(
+        "fence", "bracketed_block", _bracketed_block, {"alt": ["paragraph", "blockquote", "list"]}
+    )
     parser.core.ruler.push("presented", _present)
     rules: dict[str, Rule] = {
         "image": _image,

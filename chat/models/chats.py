@@ -126,7 +126,9 @@ class Message(models.Model):
         help_text="An answer's, as the model gave them: tokenising its text may come to others.",
     )
     html = models.TextField(db_default="", editable=False, help_text="An answer as pages show it: see `chat.markup`.")
-    html_version = models.PositiveSmallIntegerField(db_default=0, editable=False, help_text="By which rules: 0 is none.")
+    html_version = models.PositiveSmallIntegerField(
+        db_default=0, editable=False, help_text="By which rules: 0 is none."
+    )
     created_at = models.DateTimeField(db_default=Now(), editable=False)
     replaced_at = models.DateTimeField(
         null=True, blank=True, editable=False, help_text="When another answer to its question took its place."

@@ -177,7 +177,19 @@ A **bold** _and_ `code` word, [a link](https://example.org/), ~~not~~ \\(x^2\\).
 print("fox")
 ```
 """
-SEEN = ("h3", "strong", "em", "p code", "a[target=_blank]", "s", ".math.inline", "ol li", ".wide th", ".wide td", "pre code")
+SEEN = (
+    "h3",
+    "strong",
+    "em",
+    "p code",
+    "a[target=_blank]",
+    "s",
+    ".math.inline",
+    "ol li",
+    ".wide th",
+    ".wide td",
+    "pre code",
+)
 
 
 def test_markdown_is_set_while_it_is_written_and_the_same_when_it_is_loaded_again(alice: Visitor) -> None:

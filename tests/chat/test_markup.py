@@ -158,7 +158,9 @@ def test_what_people_expect(text: str, expected: str) -> None:
     assert markup.html(text) == expected
 
 
-@pytest.mark.parametrize("text", ["$$\nx\n$$", "\\[\nx\n\\]", "$$x$$", "So \\[x\\] holds.", "- \\[\n  x\n  \\]", "> \\[\n> x\n> \\]"])
+@pytest.mark.parametrize(
+    "text", ["$$\nx\n$$", "\\[\nx\n\\]", "$$x$$", "So \\[x\\] holds.", "- \\[\n  x\n  \\]", "> \\[\n> x\n> \\]"]
+)
 def test_formulas_on_their_own(text: str) -> None:
     assert '<span class="math display" dir="ltr">x</span>' in markup.html(text)
 
@@ -197,7 +199,7 @@ def test_an_answer_is_made_once_and_anew_by_other_rules(chat: Chat, monkeypatch:
         return html(text)
 
     def of_answers() -> dict[UUID, SafeString]:
-        return markup.of_answers(Message.objects.order_by("position"))
+        return markup.of_answers(list(Message.objects.order_by("position")))
 
     monkeypatch.setattr(markup, "html", noting)
     assert question.pk not in of_answers()
@@ -214,4 +216,4 @@ def test_what_there_is_no_time_for_stays_text(chat: Chat, monkeypatch: pytest.Mo
     add_message(chat, Role.ASSISTANT, "**So.**")
     monkeypatch.setattr(markup, "PATIENCE_S", -1)
 
-    assert markup.of_answers(Message.objects.all()) == {}
+    assert markup.of_answers(list(Message.objects.all())) == {}
