@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 from uuid import UUID
 
@@ -11,7 +11,7 @@ from django.utils.text import slugify
 from rest_framework.utils.encoders import JSONEncoder
 
 from chat.models import Chat, Message, Role, Run
-from chat.turns import Turn, turns
+from chat.turns import Turn, tail, turns
 
 WHO = {Role.USER: "You", Role.ASSISTANT: "Palaver"}
 JSON = JSONEncoder(ensure_ascii=False, indent=2)
@@ -32,8 +32,8 @@ class Form:
 
     def text(self, chat: Chat) -> str:
         """The whole chat, but for an answer that is still being written; ask for it `with_opening`."""
-        said = list(chat.messages.standing().order_by("position"))
-        return self.written(chat, turns(said, to_the_end=False))
+        told = turns(list(chat.messages.standing().order_by("position")), to_the_end=True)
+        return self.written(chat, [*told[:-1], *(replace(last, note=tail(chat).note) for last in told[-1:])])
 
     def file_name(self, chat: Chat) -> str:
         """By what its owner's pages call it."""

@@ -94,7 +94,8 @@ def of_answers(messages: Sequence[Message]) -> dict[UUID, SafeString]:
 
 
 def _parser() -> MarkdownIt:
-    parser = MarkdownIt("commonmark", {"html": False, "linkify": True})
+    # A line that the model ended is ended, as while it was being written.
+    parser = MarkdownIt("commonmark", {"html": False, "linkify": True, "breaks": True})
     parser.enable(["table", "strikethrough", "linkify"])
     # As people write prices: no digit beside a dollar that opens or closes, and no space within.
     dollarmath_plugin(

@@ -67,7 +67,7 @@ def test_rtl_text_is_set_from_the_right_and_the_next_message_is_not(alice: Visit
     alice.ask_and_wait(scripted("سلام دنیا"), "سلام دنیا")
 
     # Waited for: the page may just be putting the stored answer in place of the streamed one.
-    expect(alice.answers).to_have_css("direction", "rtl")
+    expect(alice.answers.locator("p")).to_have_css("direction", "rtl")
     expect(alice.texts.first).to_have_css("direction", "ltr")
 
 

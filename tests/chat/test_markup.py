@@ -143,7 +143,7 @@ def test_there_are_enough_of_them() -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("One\ntwo.\n\nThree.", '<p dir="auto">One\ntwo.</p>\n<p dir="auto">Three.</p>\n'),
+        ("One\ntwo.\n\nThree.", '<p dir="auto">One<br>\ntwo.</p>\n<p dir="auto">Three.</p>\n'),
         ("# A\n## B\n###### C", '<h3 dir="auto">A</h3>\n<h4 dir="auto">B</h4>\n<h6 dir="auto">C</h6>\n'),
         ("~~no~~ **yes** _so_", '<p dir="auto"><s>no</s> <strong>yes</strong> <em>so</em></p>\n'),
         ("3. x", '<ol start="3">\n<li dir="auto">x</li>\n</ol>\n'),

