@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from uuid import UUID
 
@@ -18,10 +18,14 @@ CUT_OFF = "Cut off: this is the longest answer allowed here."
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A message, what is to be said below it, and an answer as HTML; nothing below the last, whose run has a `Tail`."""
+    """A message, what is to be said below it, and the run behind it; of an answer, its HTML.
+
+    Nothing is said below the chat's last, whose run has a `Tail`.
+    """
 
     message: Message
     note: str = ""
+    run: Run | None = None
     html: SafeString | None = None
 
 
@@ -56,11 +60,11 @@ def turns(messages: Sequence[Message], *, to_the_end: bool) -> list[Turn]:
     """The messages with their notes; `to_the_end` where the last of them is the chat's."""
     runs = Run.objects.by_message(messages)
     found = [
-        Turn(message, _note_between(message, following, runs))
+        Turn(message, _note_between(message, following, runs), runs.get(message.pk))
         for message, following in zip_longest(messages, messages[1:])
     ]
     if to_the_end and found:
-        found[-1] = Turn(found[-1].message)
+        found[-1] = replace(found[-1], note="")
     return found
 
 
