@@ -176,7 +176,8 @@ def _present(state: StateCore) -> None:
     for item, _, inline in zip(state.tokens, state.tokens[1:], state.tokens[2:], strict=False):
         if item.type == "list_item_open" and inline.children:
             first = inline.children[0]
-            first.content = TASK.sub(lambda box: BOXES[box[1]], first.content)
+            if first.type == "text":
+                first.content = TASK.sub(lambda box: BOXES[box[1]], first.content)
 
 
 def _image(tokens: Sequence[Token], index: int, *_: Any) -> str:
