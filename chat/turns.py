@@ -30,6 +30,19 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True)
+class Window:
+    """How much of what its model can read a chat takes by now."""
+
+    used: int
+    size: int
+
+    @property
+    def percent(self) -> int:
+        """Of it; a summary or what is left out keeps it below all."""
+        return min(100, 100 * self.used // max(1, self.size))
+
+
+@dataclass(frozen=True, slots=True)
 class Tail:
     """How the chat's latest run stands: the only one that can be stopped or tried again."""
 
@@ -39,6 +52,13 @@ class Tail:
     def live_run_id(self) -> UUID | None:
         """The run to follow."""
         return self.run.pk if self.run and not Status(self.run.status).is_terminal else None
+
+    @property
+    def window(self) -> Window | None:
+        """What the chat took of its model's window; None before its first answer. Ask for it with the run's model."""
+        if self.run is None or not self.run.input_tokens:
+            return None
+        return Window(self.run.input_tokens + self.run.output_tokens, self.run.model.context_window)
 
     @property
     def note(self) -> str:
@@ -53,7 +73,7 @@ class Tail:
 
 def tail(chat: Chat) -> Tail:
     """How the chat's latest run stands."""
-    return Tail(chat.runs.filter(kind=Run.Kind.REPLY).order_by("-id").first())
+    return Tail(chat.runs.filter(kind=Run.Kind.REPLY).select_related("model").order_by("-id").first())
 
 
 def turns(messages: Sequence[Message], *, to_the_end: bool) -> list[Turn]:
