@@ -92,7 +92,7 @@ def test_meters_show_the_budget_and_the_chats_part_of_the_window(alice: Visitor)
     budget, context = alice.page.locator("#budget meter"), alice.page.locator("#context meter")
     expect(budget).to_be_visible()
     expect(context).to_be_hidden()
-    limit = alice.api("/api/usage")["budget"]["limit_tokens"]
+    limit = alice.api("/api/usage")["budget"]["tokens"]
     expect(budget).to_have_attribute("max", str(limit))
 
     alice.ask_and_wait(scripted("Measured."), "Measured.")
