@@ -7,7 +7,7 @@ from typing import Any
 
 from playwright.sync_api import Route, expect
 
-from tests.browser.visitor import GROWING, Visitor, scripted
+from tests.browser.visitor import SILENCE, Visitor, scripted
 
 FULL = {"code": "queue_full", "detail": "The queue is full.", "status": 503}
 HEADERS = {"Retry-After": "3", "Content-Type": "application/problem+json"}
@@ -80,7 +80,7 @@ def test_an_answer_that_stands_still_says_so_until_it_goes_on(alice: Visitor) ->
 
     bodies = [body]
     alice.page.route("**/api/events?*run=*", answer)
-    alice.ask(GROWING)
+    alice.ask(SILENCE)
     expect(alice.answers).to_contain_text("Beg")
     expect(note).to_contain_text("No words for a while.")
     alice.page.unroute_all()
