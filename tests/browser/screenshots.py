@@ -1,112 +1,275 @@
-"""The pictures in docs/screenshots, made anew by hand: `python -m tests.browser.screenshots [folder]`.
+"""The pictures in docs/screenshots, made anew by hand: `python -m tests.browser.screenshots [folder] [scene ...]`.
 
-Needs what tests need: DATABASE_URL, BROKER_URL, STREAMS_URL, MODEL_PATH.
+Each scene at two widths, by day and by night, in English and in Persian, which is written from right to left. Needs
+what tests need: DATABASE_URL, BROKER_URL, STREAMS_URL, MODEL_PATH.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
+from typing import Literal
 
 import psycopg
-from playwright.sync_api import Browser, ViewportSize, expect
+from playwright.sync_api import Browser, Page, Route, ViewportSize, expect
 
 from tests.browser import chromium
-from tests.browser.visitor import PHONE, Visitor, scripted
+from tests.browser.visitor import SILENCE, Visitor, scripted
 from tests.stack.fixtures import SCRIPT, SCRIPTED_DB
 from tests.stack.stack import ROOT, Stack, running
 
-WIDE: ViewportSize = {"width": 1440, "height": 900}
-LONG_TITLE = "A very long question about the history of tea, its trade routes, taxes and the people who carried it " * 2
-TALKS = (
-    ("چرا آسمان آبی است؟", "آسمان آبی است چون هوا نور آبی را بیشتر از نور سرخ می‌پراکند (Rayleigh)."),
-    (LONG_TITLE, "It begins in Yunnan."),
-    ("Plan three days in Lisbon", "Day one: Alfama on foot."),
-    ("Explain recursion to a child", "Imagine two mirrors that face each other."),
-    ("Draft a polite reminder", "Dear Ms Okafor, ..."),
+WIDTHS: Sequence[ViewportSize] = ({"width": 1440, "height": 900}, {"width": 390, "height": 844})
+SCHEMES: Sequence[Literal["light", "dark"]] = ("light", "dark")
+PROMOTE = "UPDATE chat_user SET is_staff = true, is_superuser = true WHERE username = %s"
+# Of each question what a person would have written, and of the model a name that one would read.
+TIDY = r"UPDATE chat_message SET content = regexp_replace(content, ' Please \[\[script.*', '')"
+DRESS = "UPDATE scheduler_model SET name = 'SmolLM2 135M'"
+CAPACITY = {"code": "queue_full", "detail": "", "status": 503}
+CODE = """Use `pathlib`, and let `max` compare the times:
+
+```python
+from pathlib import Path
+
+
+def newest(folder: str, pattern: str = "*") -> Path | None:
+    \"\"\"The file in a folder that was changed last.\"\"\"
+    files = [path for path in Path(folder).glob(pattern) if path.is_file()]
+    return max(files, key=lambda path: path.stat().st_mtime_ns, default=None)  # None where there is none at all
+
+
+if __name__ == "__main__":
+    print(newest("/var/log", "*.log"))
+```
+
+The `default` makes an empty folder give `None` instead of an error.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """What is said in one language."""
+
+    locale: str
+    name: str
+    titles: Sequence[str]
+    question: str
+    story: str
+    code: str
+    table: str
+
+
+ENGLISH = Words(
+    "en-GB",
+    "alice",
+    ("Plan three days in Lisbon", "Explain recursion to a child", "Draft a polite reminder"),
+    "How do I find the newest file in a folder, from Python?",
+    "A fox lives where the field ends and the wood begins. By day it sleeps; in the evening it looks for mice. ",
+    CODE,
+    """## Three planets
+
+| planet | radius, km | days a year |
+| :--- | ---: | ---: |
+| Venus | 6,052 | 225 |
+| Earth | 6,371 | 365 |
+| Mars | 3,390 | 687 |
+
+The further out, the longer the year: \\\\(T^2\\\\) grows as \\\\(a^3\\\\).
+
+\\\\[ T = 2\\\\pi \\\\sqrt{\\\\frac{a^3}{G M}} \\\\]
+
+1. **Venus** is nearly as large as the Earth.
+2. **Mars** is half of it.
+""".replace("\\\\", "\\"),
 )
-QUESTION = "How do I find the newest file in a folder, from Python?"
-REPLY = """Use pathlib, and let max compare the times:
+PERSIAN = Words(
+    "fa-IR",
+    "سارا",
+    ("سفر سه‌روزه به شیراز", "بازگشت را به زبان ساده توضیح بده", "یک یادآوری مؤدبانه بنویس"),
+    "چطور در پایتون تازه‌ترین فایل یک پوشه را پیدا کنم؟",
+    "روباه آنجا زندگی می‌کند که دشت تمام می‌شود و جنگل آغاز. روزها می‌خوابد و شب‌ها دنبال موش می‌گردد. ",
+    CODE.replace(
+        "Use `pathlib`, and let `max` compare the times:", "از `pathlib` استفاده کن و مقایسه را به `max` بسپار:"
+    ).replace(
+        "The `default` makes an empty folder give `None` instead of an error.",
+        "با `default` اگر پوشه خالی باشد، به جای خطا `None` برمی‌گردد.",
+    ),
+    """## سه سیاره
 
-    from pathlib import Path
+| سیاره | شعاع (کیلومتر) | روزهای سال |
+| :--- | ---: | ---: |
+| زهره | ۶۰۵۲ | ۲۲۵ |
+| زمین | ۶۳۷۱ | ۳۶۵ |
+| مریخ | ۳۳۹۰ | ۶۸۷ |
 
-    def newest(folder):
-        files = [path for path in Path(folder).iterdir() if path.is_file()]
-        return max(files, key=lambda path: path.stat().st_mtime, default=None)
+هرچه دورتر، سال بلندتر: \\\\(T^2\\\\) مانند \\\\(a^3\\\\) رشد می‌کند.
 
-The default makes an empty folder give None instead of an error. If files may vanish while you look, catch \
-FileNotFoundError around the stat call."""
-FOLLOW_UP = "And the newest ten?"
-SECOND_REPLY = (
-    "Sort them instead, newest first, and keep ten: sorted(files, key=..., reverse=True)[:10]. "
-    "For very large folders heapq.nlargest(10, files, key=...) does the same without sorting everything. "
-) * 4
+\\\\[ T = 2\\\\pi \\\\sqrt{\\\\frac{a^3}{G M}} \\\\]
+
+1. **زهره** تقریباً به بزرگی زمین است.
+2. **مریخ** نیمی از آن است.
+""".replace("\\\\", "\\"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """Somebody whose chats are photographed, and the chats' addresses by scene."""
+
+    words: Words
+    cookies: object
+    chats: Mapping[str, str]
 
 
 def main() -> None:
-    """Draw every scene."""
+    """Draw every scene, or those that are named."""
     folder = Path(sys.argv[1]) if sys.argv[1:] else ROOT / "docs" / "screenshots"
     folder.mkdir(parents=True, exist_ok=True)
+    wanted = sys.argv[2:] or list(SCENES)
     with (
         tempfile.TemporaryDirectory() as scratch,
-        running("scripted", SCRIPTED_DB, Path(scratch), SCRIPT) as stack,
+        running("scripted", SCRIPTED_DB, Path(scratch), {**SCRIPT, "SCRIPT_SPLIT_CHARACTERS": "0"}) as stack,
         chromium.running() as browser,
     ):
-        draw(stack, browser, folder)
-
-
-def draw(stack: Stack, browser: Browser, folder: Path) -> None:
-    """A talk on a wide screen, and its answer being written on a phone."""
-    address = f"http://127.0.0.1:{stack.port}"
-    alice = Visitor.arrive(browser, address, WIDE)
-    alice.sign_up("alice")
-    dress(stack)
-    alice.page.goto("/")
-    for question, answer in TALKS:
-        converse(alice, stack, question, answer)
-        alice.page.goto("/")
-    converse(alice, stack, QUESTION, REPLY)
-    alice.page.reload()
-    alice.page.screenshot(path=folder / "chat-1440.png")
-    with phone(alice, browser, address) as held:
-        held.page.goto(alice.page.url)
-        held.ask(f"{FOLLOW_UP} {scripted(SECOND_REPLY)}")
-        expect(held.stop).to_be_visible()
-        tidy(stack)
-        held.page.reload()
-        expect(held.answers.last).to_contain_text("heapq")
-        held.page.screenshot(path=folder / "chat-390.png")
+        for words in (ENGLISH, PERSIAN):
+            account = talked(stack, browser, words)
+            for scene, size, scheme in product(wanted, WIDTHS, SCHEMES):
+                name = f"{scene}-{size['width']}-{scheme}-{'rtl' if words is PERSIAN else 'ltr'}.jpg"
+                with before(stack, browser, account, size, scheme, is_signed_in=scene != "sign-in") as page:
+                    SCENES[scene](page, account)
+                    page.evaluate("document.activeElement.blur()")
+                    page.screenshot(path=folder / name, type="jpeg", quality=80)
+                sys.stdout.write(f"{name}\n")
 
 
 @contextmanager
-def phone(alice: Visitor, browser: Browser, address: str) -> Iterator[Visitor]:
-    """Alice's other browser."""
-    options = {"device_scale_factor": 2, "has_touch": True, "is_mobile": True}
-    held = Visitor.arrive(browser, address, PHONE, storage_state=alice.context.storage_state(), **options)
-    yield held
-    held.context.close()
+def before(
+    stack: Stack,
+    browser: Browser,
+    account: Account,
+    size: ViewportSize,
+    scheme: Literal["light", "dark"],
+    *,
+    is_signed_in: bool,
+) -> Iterator[Page]:
+    """A browser in that language, before nothing yet."""
+    context = browser.new_context(
+        base_url=f"http://127.0.0.1:{stack.port}",
+        viewport=size,
+        color_scheme=scheme,
+        locale=account.words.locale,
+        storage_state=account.cookies if is_signed_in else None,  # type: ignore[arg-type]
+        reduced_motion="reduce",
+    )
+    yield context.new_page()
+    context.close()
 
 
-def converse(visitor: Visitor, stack: Stack, question: str, answer: str) -> None:
-    """One question and its answer."""
-    visitor.ask(f"{question} {scripted(answer, tokens_per_step=20)}")
-    expect(visitor.retry).to_be_visible()
-    tidy(stack)
-
-
-def dress(stack: Stack) -> None:
-    """Give the model a name that a person would read."""
+def talked(stack: Stack, browser: Browser, words: Words) -> Account:
+    """An account with chats in every state."""
+    visitor = Visitor.arrive(browser, f"http://127.0.0.1:{stack.port}", locale="en-GB")
+    visitor.sign_up(words.name)
     with psycopg.connect(stack.database_url, autocommit=True) as connection:
-        connection.execute("UPDATE scheduler_model SET name = 'SmolLM2 135M'")
-
-
-def tidy(stack: Stack) -> None:
-    """Leave of each question what a person would have written."""
+        connection.execute(PROMOTE, [words.name])
+        connection.execute(DRESS)
+    for title in words.titles:
+        asked(visitor, f"{title} {scripted(words.story, tokens_per_step=50)}")
+    chats = {
+        "code": asked(visitor, f"{words.question} {scripted(words.code, tokens_per_step=50)}"),
+        "table": asked(visitor, f"{words.titles[0]} {scripted(words.table, tokens_per_step=50)}"),
+        "failed": asked(
+            visitor,
+            f"{words.titles[1]} {scripted(words.story * 2, failure='generation_failed', fail_after_tokens=30)}",
+        ),
+        "streaming": asked(visitor, f"{words.titles[2]} {scripted(words.story * 150)}", is_awaited=False),
+        "queued": asked(visitor, f"{words.question} {SILENCE}", is_awaited=False),
+    }
     with psycopg.connect(stack.database_url, autocommit=True) as connection:
-        connection.execute(r"UPDATE chat_message SET content = regexp_replace(content, ' Please \[\[script.*', '')")
+        connection.execute(TIDY)
+    cookies = visitor.context.storage_state()
+    visitor.context.close()
+    return Account(words, cookies, chats)
+
+
+def asked(visitor: Visitor, question: str, *, is_awaited: bool = True) -> str:
+    """One question in a chat of its own; returns the chat's address."""
+    visitor.page.goto("/")
+    visitor.ask(question)
+    expect(visitor.retry if is_awaited else visitor.stop).to_be_visible()
+    return f"/chats/{visitor.chat_id}"
+
+
+def empty(page: Page, _account: Account) -> None:
+    """Before a new chat."""
+    page.goto("/")
+
+
+def streaming(page: Page, account: Account) -> None:
+    """An answer that is being written."""
+    page.goto(account.chats["streaming"])
+    page.wait_for_function("() => document.querySelector('.turn.live .text')?.textContent.length > 400")
+
+
+def queued(page: Page, account: Account) -> None:
+    """A run that waits, with its place and how long."""
+    wait = {"position": 3, "eta_s": 40, "tier": "free"}
+    body = f"event: queued\ndata: {json.dumps(wait)}\n\n"
+    page.route("**/api/events?*run=*", lambda route: route.fulfill(content_type="text/event-stream", body=body))
+    page.goto(account.chats["queued"])
+    page.wait_for_function("() => /3|۳/.test(document.querySelector('.turn.live .note')?.textContent)")
+    page.evaluate("document.querySelector('#connection').hidden = true")  # of the stream that this scene cut
+
+
+def of(name: str) -> Callable[[Page, Account], None]:
+    """The chat of that name, as it stands, from its first message on."""
+
+    def scene(page: Page, account: Account) -> None:
+        page.goto(account.chats[name])
+        page.wait_for_load_state("networkidle") if name == "failed" else page.wait_for_timeout(700)
+
+    return scene
+
+
+def capacity(page: Page, account: Account) -> None:
+    """A question that could not be taken now."""
+
+    def refuse(route: Route) -> None:
+        headers = {"Retry-After": "12", "Content-Type": "application/problem+json"}
+        route.fulfill(status=503, headers=headers, body=json.dumps(CAPACITY))
+
+    page.route("**/messages", refuse)
+    page.goto(account.chats["table"])
+    page.locator("#content").fill(account.words.question)
+    page.locator("#content").press("Enter")
+    page.locator("#countdown").wait_for()
+
+
+def sign_in(page: Page, _account: Account) -> None:
+    """Before signing in."""
+    page.goto("/sign-in")
+
+
+def operator(page: Page, _account: Account) -> None:
+    """Who waits, and what workers do."""
+    page.goto("/admin/load/")
+
+
+SCENES: Mapping[str, Callable[[Page, Account], None]] = {
+    "empty": empty,
+    "streaming": streaming,
+    "queued": queued,
+    "failed": of("failed"),
+    "capacity": capacity,
+    "code": of("code"),
+    "table": of("table"),
+    "sign-in": sign_in,
+    "operator": operator,
+}
 
 
 if __name__ == "__main__":

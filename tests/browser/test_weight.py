@@ -43,5 +43,5 @@ def test_the_page_is_painted_before_its_scripts_come(alice: Visitor) -> None:
 
     expect(alice.answers).to_have_text(["Seen."])
     expect(alice.composer).to_be_visible()
-    alice.page.wait_for_function("performance.getEntriesByName('first-contentful-paint').length === 1")
+    alice.page.wait_for_function("() => performance.getEntriesByName('first-contentful-paint').length === 1")
     alice.page.unroute_all()
