@@ -45,6 +45,7 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # takes one in
     private: ClassVar[Sequence[str]] = ()
     linked_by: ClassVar[Sequence[str]] = ()
     show_full_result_count = False
+    show_facets = admin.ShowFacets.NEVER
     paginator = CutPaginator
     change_list_template = "admin/long_list.html"
 
