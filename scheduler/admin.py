@@ -15,6 +15,7 @@ from django.utils import timezone
 from django.utils.functional import cached_property
 
 from scheduler import links
+from scheduler.deleting import KeptAdmin
 from scheduler.models import COUNTS, LedgerEntry, Model, Override, Tier
 
 
@@ -87,7 +88,7 @@ class PartAdmin(ReadOnlyAdmin):
         return not is_own_page and super().has_delete_permission(request, row)
 
 
-class NamedOnceAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # likewise
+class NamedOnceAdmin(KeptAdmin):
     """Slugs stand in queue names and rows: once given they stay."""
 
     def get_readonly_fields(self, request: HttpRequest, row: Row | None = None) -> tuple[str, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from django.contrib import admin
 from django.contrib.admin.utils import model_ngettext
@@ -12,6 +11,7 @@ from django.http import HttpRequest
 
 from chat.models import ApiKey, Chat, Message, Run, Summary, User
 from scheduler import links
+from scheduler.deleting import Deleted
 from scheduler.models import LedgerEntry, Override
 
 # By kind: what goes with it, and the way from there.
@@ -22,8 +22,6 @@ PARTS: Mapping[type[Row], Mapping[type[Row], str]] = {
         **{ApiKey: "user", LedgerEntry: "user", Override: "user"},
     },
 }
-# As Django's `get_deleted_objects`.
-Deleted = tuple[list[Any], dict[str, int], set[str], list[Any]]
 
 
 class CountedDeletion(admin.ModelAdmin):  # type: ignore[type-arg]  # takes one in the stubs only
