@@ -75,10 +75,10 @@ class ChatAdmin(CountedDeletion, FoundAdmin, WordsAdmin):
 
 @admin.register(Message)
 class MessageAdmin(FoundAdmin, PartAdmin, WordsAdmin):
-    """Where each stands and how long it is. Its tokens are its words in other letters."""
+    """Where each stands and how long it is. Its tokens, and an answer's HTML, are its words in other letters."""
 
     words = "content"
-    private = ("content", "token_ids")
+    private = ("content", "token_ids", "html")
     ids = ("id", "chat_id")
     owner = "chat__owner"
     list_display = ("id", "chat_link", "position", "role", "token_count", "created_at", "replaced_at")

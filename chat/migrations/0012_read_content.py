@@ -4,7 +4,7 @@ from django.db import migrations
 
 
 class Migration(migrations.Migration):
-    dependencies = [("chat", "0010_run_queued")]
+    dependencies = [("chat", "0011_message_html")]
     operations = [
         migrations.AlterModelOptions(
             "message",

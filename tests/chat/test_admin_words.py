@@ -10,10 +10,13 @@ import pytest
 from auditlog.models import LogEntry, LogEntryManager
 from django.contrib import admin
 from django.contrib.auth.models import Permission
+from django.contrib.postgres.fields import ArrayField
 from django.db import DatabaseError, connection
+from django.db.models import TextField
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
+from chat.admin.words import WordsAdmin
 from chat.models import Chat, Run, Status, Summary, User
 from scheduler.models import Tier
 from tests.chat.test_admin import PAGES
@@ -22,7 +25,7 @@ NewRun = Callable[..., Run]
 TITLE, QUESTION, ANSWER, SUMMARY = "a private title", "a private question", "a private answer", "a private summary"
 WORDS = (TITLE, QUESTION, ANSWER, SUMMARY)
 # In a SELECT: the Meta of a permission, or a column of the admin's own log, may have such a name too.
-COLUMN = re.compile(r'"chat_(chat"\."title|message"\."(content|token_ids)|summary"\."text|checkpoint"\."text)"')
+COLUMN = re.compile(r'"chat_(chat"\."title|message"\."(content|token_ids|html)|summary"\."text|checkpoint"\."text)"')
 KINDS = ("chat", "message", "summary")
 ADDRESSES = {"chat": TITLE, "message": QUESTION, "summary": SUMMARY}
 
@@ -123,6 +126,14 @@ def test_what_cannot_be_logged_is_not_shown(as_operator: Client, run: Run, monke
 
     assert answer.status_code == 500
     assert QUESTION not in answer.content.decode()
+
+
+def test_every_column_that_holds_text_is_private() -> None:
+    for rows in admin.site._registry.values():
+        if isinstance(rows, WordsAdmin):
+            columns = rows.model._meta.concrete_fields
+            texts = {column.name for column in columns if isinstance(column, TextField | ArrayField)}
+            assert {*texts, rows.words} == set(rows.private), rows
 
 
 @pytest.mark.parametrize("act", ["delete", "history"])
