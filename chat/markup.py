@@ -6,6 +6,7 @@ elements once more, and images are links, so that no answer can make a reader's 
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -47,6 +48,7 @@ ATTRIBUTES = {
     "code": {"class"},
     "div": {"class", "tabindex"},
     "ol": {"start"},
+    "pre": {"tabindex"},
     "span": {"class"},
     "td": {"class"},
     "th": {"class"},
@@ -57,6 +59,10 @@ SCHEMES = {"http", "https", "mailto"}
 BLOCKS = {"p", "li", "h3", "h4", "h5", "h6", "blockquote", "td", "th", "table"}
 
 BRACKETS = {r"\(": ("math_inline", r"\)"), r"\[": ("math_inline_double", r"\]")}
+
+# A task in a list, done or not.
+TASK = re.compile(r"^\[([ xX])\](?= )")
+BOXES = {" ": "☐", "x": "☑", "X": "☑"}
 
 Rule = Callable[..., str]
 
@@ -70,6 +76,7 @@ def html(text: str) -> SafeString:
             tags=TAGS,
             attributes=ATTRIBUTES,
             url_schemes=SCHEMES,
+            url_relative="deny",  # what a model knows of this site's addresses is made up
             link_rel="noopener noreferrer nofollow",
             strip_comments=True,
         )
@@ -166,6 +173,11 @@ def _present(state: StateCore) -> None:
         for child in token.children or ():
             if child.type == "link_open":
                 child.attrSet("target", "_blank")
+    for item, _, inline in zip(state.tokens, state.tokens[1:], state.tokens[2:], strict=False):
+        if item.type == "list_item_open" and inline.children:
+            first = inline.children[0]
+            if first.type == "text":
+                first.content = TASK.sub(lambda box: BOXES[box[1]], first.content)
 
 
 def _image(tokens: Sequence[Token], index: int, *_: Any) -> str:
@@ -177,9 +189,10 @@ def _image(tokens: Sequence[Token], index: int, *_: Any) -> str:
 
 def _fence(tokens: Sequence[Token], index: int, *_: Any) -> str:
     token = tokens[index]
-    language = (token.info.split() or [""])[0]
-    named = f' class="language-{escapeHtml(language)}"' if language else ""
-    return f'<pre dir="ltr"><code{named}>{escapeHtml(token.content)}</code></pre>\n'
+    language = escapeHtml((token.info.split() or [""])[0])
+    named = f' class="language-{language}"' if language else ""
+    code = f'<pre dir="ltr" tabindex="0"><code{named}>{escapeHtml(token.content)}</code></pre>'
+    return f'<div class="code"><div class="language">{language}</div>{code}</div>\n'
 
 
 def _math(kind: str) -> Rule:

@@ -8,6 +8,7 @@ from typing import Any, cast
 from urllib.parse import urlencode
 from uuid import UUID
 
+from django.conf import settings
 from django.contrib.auth.decorators import login_required
 from django.contrib.auth.views import redirect_to_login
 from django.http import Http404, HttpRequest, HttpResponse
@@ -111,6 +112,8 @@ def _frame(request: HttpRequest, cursor: str | None = None) -> dict[str, Any]:
         "older_chats": _behind(reverse("home"), older),
         "stopped": STOPPED,
         "cut_off": CUT_OFF,
+        "budget": Budget.of(_user(request)),
+        "max_content_bytes": settings.MAX_CONTENT_BYTES,
     }
 
 
@@ -125,6 +128,7 @@ def _transcript(chat: Chat, cursor: str | None) -> dict[str, Any]:
     html = markup.of_answers(messages)
     return {
         "tail": stands,
+        "window": stands.window,
         "turns": [replace(turn, html=html.get(turn.message.pk)) for turn in turns(messages, to_the_end=not cursor)],
         "is_newest": not cursor,
         "earlier": _behind(address, earlier),

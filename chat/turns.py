@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from uuid import UUID
 
@@ -18,11 +18,28 @@ CUT_OFF = "Cut off: this is the longest answer allowed here."
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A message, what is to be said below it, and an answer as HTML; nothing below the last, whose run has a `Tail`."""
+    """A message, what is to be said below it, and the run behind it; of an answer, its HTML.
+
+    Nothing is said below the chat's last, whose run has a `Tail`.
+    """
 
     message: Message
     note: str = ""
+    run: Run | None = None
     html: SafeString | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """How much of what its model can read a chat takes by now."""
+
+    used: int
+    size: int
+
+    @property
+    def percent(self) -> int:
+        """Of it; a summary or what is left out keeps it below all."""
+        return min(100, 100 * self.used // max(1, self.size))
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +54,13 @@ class Tail:
         return self.run.pk if self.run and not Status(self.run.status).is_terminal else None
 
     @property
+    def window(self) -> Window | None:
+        """What the chat took of its model's window; None before its first answer. Ask for it with the run's model."""
+        if self.run is None or not self.run.input_tokens:
+            return None
+        return Window(self.run.input_tokens + self.run.output_tokens, self.run.model.context_window)
+
+    @property
     def note(self) -> str:
         """How it went, where there is something to say of it."""
         return note(self.run) if self.run else ""
@@ -49,18 +73,18 @@ class Tail:
 
 def tail(chat: Chat) -> Tail:
     """How the chat's latest run stands."""
-    return Tail(chat.runs.filter(kind=Run.Kind.REPLY).order_by("-id").first())
+    return Tail(chat.runs.filter(kind=Run.Kind.REPLY).select_related("model").order_by("-id").first())
 
 
 def turns(messages: Sequence[Message], *, to_the_end: bool) -> list[Turn]:
     """The messages with their notes; `to_the_end` where the last of them is the chat's."""
     runs = Run.objects.by_message(messages)
     found = [
-        Turn(message, _note_between(message, following, runs))
+        Turn(message, _note_between(message, following, runs), runs.get(message.pk))
         for message, following in zip_longest(messages, messages[1:])
     ]
     if to_the_end and found:
-        found[-1] = Turn(found[-1].message)
+        found[-1] = replace(found[-1], note="")
     return found
 
 

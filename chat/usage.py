@@ -22,12 +22,14 @@ class Budget:
 
     level: Level
     full_at: datetime
+    percent: int  # of it that is left
 
     @classmethod
     def of(cls, user: User) -> Self:
         """One round trip to Redis; a full one while that is away."""
         level = accounting.buckets().level(user.pk, user.limits)
-        return cls(level, timezone.now() + timedelta(seconds=level.full_in_s))
+        share = 100 * level.tokens // max(1, user.limits.budget_tokens)
+        return cls(level, timezone.now() + timedelta(seconds=level.full_in_s), share)
 
 
 @dataclass(frozen=True, slots=True)

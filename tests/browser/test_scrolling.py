@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import psycopg
 import pytest
 from playwright.sync_api import Locator, expect
 
+from chat.pages import MESSAGES_A_PAGE
 from tests.browser.visitor import DESKTOP, Visitor, scripted
+from tests.stack.stack import Stack
 
 IS_NEAR_END = "([r, px]) => r.scrollHeight - r.scrollTop - r.clientHeight < px"
 LINES = "\n".join(f"line {number}" for number in range(60))
@@ -92,3 +95,52 @@ def test_a_scroll_that_is_told_after_the_sizes_have_changed_is_not_the_readers(
     expect(jump).to_be_hidden()
     alice.page.evaluate("() => new Promise(requestAnimationFrame)")
     expect_near_end(region, 1)
+
+
+MANY = 4 * MESSAGES_A_PAGE
+MESSAGES = """
+    INSERT INTO chat_message (id, chat_id, position, role, content, token_count)
+    SELECT gen_random_uuid(), %s, n, CASE n %% 2 WHEN 0 THEN 'user' ELSE 'assistant' END,
+           'Number ' || n || repeat(E'\n\nand more', n %% 5), 1
+      FROM generate_series(0, %s - 1) AS n
+"""
+PLACE_OF = "turn => turn.getBoundingClientRect().top"
+
+
+def test_earlier_messages_come_as_one_scrolls_up_and_nothing_jumps(
+    alice: Visitor, region: Locator, scripted_stack: Stack
+) -> None:
+    chat_id = alice.open_chat("Long")
+    with psycopg.connect(scripted_stack.database_url, autocommit=True) as connection:
+        connection.execute(MESSAGES, [chat_id, MANY])
+    alice.page.goto(f"/chats/{chat_id}")
+    expect(alice.texts).to_have_count(MESSAGES_A_PAGE)
+    turn = alice.page.locator(".turn").first.element_handle()
+    for shown in range(2 * MESSAGES_A_PAGE, MANY + 1, MESSAGES_A_PAGE):
+        region.evaluate("r => { r.scrollTop = 300 }")
+        there = turn.evaluate(PLACE_OF)
+        expect(alice.texts).to_have_count(shown)
+        assert abs(turn.evaluate(PLACE_OF) - there) <= 1
+        turn = alice.page.locator(".turn").first.element_handle()
+
+    expect(alice.page.locator("#earlier")).to_have_count(0)
+    texts = [text.split("\n")[0] for text in alice.texts.all_inner_texts()]
+    assert texts == [f"Number {number}" for number in range(MANY)]
+
+
+def test_the_link_to_earlier_messages_is_there_while_they_cannot_be_had(
+    alice: Visitor, region: Locator, scripted_stack: Stack
+) -> None:
+    chat_id = alice.open_chat("Long")
+    with psycopg.connect(scripted_stack.database_url, autocommit=True) as connection:
+        connection.execute(MESSAGES, [chat_id, MANY])
+    alice.page.goto(f"/chats/{chat_id}")
+    alice.page.route("**/chats/*?cursor=*", lambda route: route.abort())
+    region.evaluate("r => { r.scrollTop = 0 }")
+    alice.page.wait_for_timeout(500)
+    alice.page.unroute_all()
+
+    alice.page.locator("#earlier").click()
+
+    expect(alice.texts).to_have_count(2 * MESSAGES_A_PAGE)
+    expect(alice.page.locator(".turn").first).to_be_focused()

@@ -154,7 +154,7 @@ class Visitor:
 
     @property
     def refusal(self) -> Locator:
-        return self.page.locator("#refusal")
+        return self.page.locator("#refusal-reason")
 
     @property
     def chats(self) -> Locator:

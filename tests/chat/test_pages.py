@@ -90,9 +90,14 @@ def test_no_cache_keeps_a_page(browser: Client, chat: Chat) -> None:
 def test_nothing_is_inline_and_everything_comes_from_this_site(browser: Client, chat: Chat, new_run: NewRun) -> None:
     new_run(Status.DONE)
     for address in ("/", f"/chats/{chat.pk}", "/sign-in", "/nowhere"):
-        page = browser.get(address, follow=True).content.decode()
-        assert not re.findall(r"<style|<script(?! type=\"module\" src=\"/static/)|\sstyle=|\son\w+=|javascript:", page)
+        answer = browser.get(address, follow=True)
+        page = answer.content.decode()
+        assert not re.findall(r"<style|\sstyle=|\son\w+=|javascript:", page)
         assert not re.findall(r'(?:src|href)="(?:https?:)?//', page)
+        for attributes in re.findall(r"<script ([^>]*)>", page):
+            nonce = re.fullmatch(r'type="importmap" nonce="([\w+/=-]+)"', attributes)
+            assert attributes.startswith('type="module" src="/static/') or nonce
+            assert nonce is None or f"'nonce-{nonce[1]}'" in answer["Content-Security-Policy"]
 
 
 def test_what_was_written_is_shown_as_text(browser: Client, chat: Chat, new_run: NewRun) -> None:

@@ -66,6 +66,7 @@ API = (
     Ask("GET", MESSAGES, 200, of="chat"),
     Ask("POST", MESSAGES, 202, of="chat to ask in", body={"content": SHORT}),
     Ask("POST", MESSAGES, 202, of="chat to ask in once", body={"content": SHORT}, is_keyed=True),
+    Ask("GET", "/api/messages/<uuid:message_id>", 200, of="message"),
     Ask("GET", RUN, 200, of="ended run"),
     Ask("GET", STREAM, 200, of="ended run"),
     Ask("GET", STREAM, 200, of="live run", needs=LIVE),

@@ -81,7 +81,8 @@ async def warm(world: World) -> Cast:
     cast.session = signed_up.headers["set-cookie"].split("sessionid=")[1].split(";")[0]
     await cast.fetch(PROMOTE, cast.key)
     cast.things["ended run"] = await cast.run(asks.SHORT)
-    cast.things["chat"] = (await cast.api("GET", f"/api/runs/{cast.things['ended run']}"))["chat_id"]
+    ended = await cast.api("GET", f"/api/runs/{cast.things['ended run']}")
+    cast.things |= {"chat": ended["chat_id"], "message": ended["prompt_id"]}
     await cast.ask_in_peace()
     return cast
 

@@ -20,13 +20,20 @@ export class Answer {
     this.#place = turn.querySelector(".text");
     this.#place.classList.add("markup");
     this.#begin("");
-    this.wait("Waiting for the first word…");
+    this.wait("Thinking…");
   }
 
   /** What is said while there is no text yet. */
   wait(why) {
     this.#note.textContent = why;
     this.#note.hidden = this.points > 0;
+  }
+
+  /** What is said below the text that there is, until there is more. */
+  stall(why) {
+    this.#note.textContent = why;
+    this.#note.hidden = false;
+    this.#grown();
   }
 
   /** Append text that begins `offset` code points into the answer; false where that is not where we are. */

@@ -48,7 +48,7 @@ export async function call(method, path, body = {}, headers = {}) {
     const answer = await fetch(path, {
       method,
       headers: { "Content-Type": "application/json", "X-CSRFToken": csrfToken(), ...headers },
-      body: JSON.stringify(body),
+      body: method === "GET" ? undefined : JSON.stringify(body),
       signal: AbortSignal.timeout(PATIENCE_MS),
     });
     if (!answer.ok) throw await refusal(answer);

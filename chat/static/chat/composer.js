@@ -2,6 +2,8 @@
 
 import { Refusal } from "./api.js";
 import { Full } from "./full.js";
+import { Refusals } from "./refusals.js";
+import { Size } from "./size.js";
 
 const ROWS_MAX = 10;
 
@@ -11,7 +13,8 @@ export class Composer {
   #model = document.querySelector("#model");
   #send = document.querySelector("#send");
   #stop = document.querySelector("#stop");
-  #refusal = document.querySelector("#refusal");
+  #refusals = new Refusals();
+  #size = new Size();
   #full = new Full(() => this.#trying(this.#acts.goOn));
   #draft;
   #acts;
@@ -59,10 +62,10 @@ export class Composer {
     if (matchMedia("(hover: hover)").matches) this.#content.focus();
   }
 
-  /** Say why something was not done; nothing for a reason takes the last one away. */
-  refuse(reason) {
-    this.#refusal.textContent = reason;
-    this.#refusal.hidden = !reason;
+  /** Say why something was not done, and how long to wait with the next try; no reason takes the last one away. */
+  refuse(reason, waitS) {
+    if (reason) this.#refusals.show(reason, waitS);
+    else this.#refusals.hide();
   }
 
   /** Send a question: it comes back to be written where it is refused. */
@@ -99,6 +102,7 @@ export class Composer {
   #submit() {
     const content = this.#content.value;
     if (this.#send.disabled || this.#full.isShown || !content.trim()) return;
+    if (!this.#size.look(content)) return; // it says so
     if (this.#isLive) return this.refuse(new Refusal("chat_busy").message);
     this.send(content, this.#model.value);
     this.#write(""); // it is on the page by now, and kept as a question
@@ -125,7 +129,7 @@ export class Composer {
       return true;
     } catch (error) {
       if (!(error instanceof Refusal)) throw error;
-      this.refuse(error.message);
+      this.refuse(error.message, error.data.wait_s);
       return false;
     }
   }
@@ -144,6 +148,7 @@ export class Composer {
 
   #keep() {
     this.#draft.text = this.#content.value;
+    this.#size.look(this.#content.value);
     this.#fit();
   }
 

@@ -143,6 +143,7 @@ export class Following {
   #adopt(page) {
     if (this.#isRetired) return;
     this.#sidebar.adopt(page);
+    for (const part of page.querySelectorAll("[data-mirrored]")) document.getElementById(part.id)?.replaceWith(part);
     if (!this.#chatId) return;
     document.title = page.title;
     document.querySelector("#title").textContent = page.querySelector("#title").textContent;

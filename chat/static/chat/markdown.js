@@ -1,7 +1,11 @@
 // Markdown while it is being written. Elements and text are only ever appended: a token costs the same at any length.
 
-import * as smd from "../vendor/streaming-markdown-0.2.15/smd.min.js";
+import * as smd from "smd";
 
+import { dressed, equip } from "./rich.js";
+
+// Deeper than anybody writes: what goes on below stands beside. A browser gives up on thousands.
+const DEEPEST = 24;
 const SCHEMES = ["http:", "https:", "mailto:"];
 const ELEMENTS = new Map([
   [smd.PARAGRAPH, "p"],
@@ -27,7 +31,7 @@ const ELEMENTS = new Map([
   [smd.LIST_UNORDERED, "ul"],
   [smd.LIST_ORDERED, "ol"],
   [smd.LIST_ITEM, "li"],
-  [smd.CHECKBOX, "input"],
+  [smd.CHECKBOX, "span"],
   [smd.TABLE, "table"],
   [smd.TABLE_ROW, "tr"],
   [smd.CODE_BLOCK, "code"],
@@ -46,7 +50,7 @@ export class Markdown {
     this.#parser = smd.parser({
       data: [place],
       add_token: begin,
-      end_token: (open) => open.pop(),
+      end_token: end,
       add_text: write,
       set_attr: set,
     });
@@ -65,27 +69,38 @@ export class Markdown {
 
 /** Open an element in the innermost one of those that are open. */
 function begin(open, type) {
+  if (open.length > DEEPEST) return open.push(open.at(-1));
+  return open.push(element(open, type));
+}
+
+function element(open, type) {
   const place = placeOf(type, open.at(-1));
-  const element = document.createElement(type === smd.TABLE_CELL ? cellOf(place) : ELEMENTS.get(type));
-  if (element.matches(BLOCKS)) element.dir = "auto";
+  const made = document.createElement(type === smd.TABLE_CELL ? cellOf(place) : ELEMENTS.get(type));
+  if (made.matches(BLOCKS)) made.dir = "auto";
   switch (type) {
     case smd.CHECKBOX:
-      Object.assign(element, { type: "checkbox", disabled: true });
+      made.textContent = "☐";
       break;
     case smd.EQUATION_BLOCK:
     case smd.EQUATION_INLINE:
-      element.className = type === smd.EQUATION_BLOCK ? "math display" : "math inline";
-      element.dir = "ltr";
+      made.className = type === smd.EQUATION_BLOCK ? "math display" : "math inline";
+      made.dir = "ltr";
       break;
   }
-  open.push(place.appendChild(element));
+  return place.appendChild(made);
+}
+
+/** Close the innermost element; code and formulas are whole with it. */
+function end(open) {
+  const closed = open.pop();
+  if (closed !== open.at(-1) && closed.matches("pre > code, .math")) dressed(closed);
 }
 
 function placeOf(type, parent) {
   switch (type) {
     case smd.CODE_BLOCK:
     case smd.CODE_FENCE:
-      return within(parent, "pre", { dir: "ltr" });
+      return frame(parent);
     case smd.TABLE:
       return within(parent, "div", { className: "wide", tabIndex: 0 });
     case smd.TABLE_ROW:
@@ -93,6 +108,14 @@ function placeOf(type, parent) {
     default:
       return parent;
   }
+}
+
+/** A box with the code's language, a button, and room for the code: as the server makes it. */
+function frame(parent) {
+  const box = within(parent, "div", { className: "code" });
+  within(box, "div", { className: "language" });
+  equip(box);
+  return within(box, "pre", { dir: "ltr", tabIndex: 0 });
 }
 
 function within(parent, name, properties) {
@@ -116,13 +139,18 @@ function set(open, type, value) {
     case smd.SRC:
       return link(element, value);
     case smd.LANG:
-      return element.classList.add(`language-${value.split(/\s/)[0]}`);
+      return name(element, value.split(/\s/)[0]);
     case smd.CHECKED:
-      element.checked = true;
+      element.textContent = "☑";
       return undefined;
     case smd.START:
       element.start = Number(value);
   }
+}
+
+function name(code, language) {
+  if (language) code.className = `language-${language}`;
+  code.closest(".code").querySelector(".language").textContent = language;
 }
 
 /** Where it leads, if that may be followed. */

@@ -39,8 +39,17 @@ export class Notices {
     return reason === "length" ? cutOff : "";
   }
 
+  constructor() {
+    addEventListener("offline", () => this.lost());
+  }
+
+  /** The connection is away; the browser may know that there is none at all. */
   lost() {
-    this.#show("The connection is lost. Reconnecting…");
+    this.#show(
+      navigator.onLine
+        ? "The connection is lost. Reconnecting…"
+        : "You are offline. What you write is kept, and the page goes on when you are back.",
+    );
   }
 
   connected() {

@@ -2,7 +2,10 @@
 
 import { Waiting } from "./waiting.js";
 
+const STALL_MS = 6_000; // longer than a busy engine takes for a step
+
 export class Run {
+  #stalling = 0;
   #answer;
   #waiting;
   #restart;
@@ -28,10 +31,13 @@ export class Run {
         return this.#waiting.hear(data);
       case "started":
         this.#say("Answering…");
-        return this.#answer.wait("Waiting for the first word…");
+        this.#expect();
+        return this.#answer.wait("Thinking…");
       case "delta":
+        this.#expect();
         return this.#answer.add(data.text, data.offset) ? undefined : this.#readAgain();
       case "reset":
+        this.#expect();
         return this.#answer.cut(data.offset);
       default: // done, cancelled, failed
         return this.#conclude(name, data);
@@ -40,7 +46,16 @@ export class Run {
 
   /** The page will hear no more of it, and why. */
   abandon(why) {
+    clearTimeout(this.#stalling);
     this.#answer.abandon(why);
+  }
+
+  /** There should be more before long; where a worker dies, its lease runs out first. */
+  #expect() {
+    clearTimeout(this.#stalling);
+    this.#stalling = setTimeout(() => {
+      this.#answer.stall("No words for a while. Should the worker be gone, another goes on from here.");
+    }, STALL_MS);
   }
 
   #readAgain() {
@@ -49,6 +64,7 @@ export class Run {
   }
 
   #conclude(status, data) {
+    clearTimeout(this.#stalling);
     this.#answer.close();
     const isWhole = !data.message_id || this.#answer.points === data.chars;
     this.#end(status, data, isWhole);

@@ -1,6 +1,8 @@
 // The messages on the page. What people and models wrote is put there as text; as markup only what the server made of it.
 
 import { Answer } from "./answer.js";
+import { copyBy } from "./copying.js";
+import { handOver, isSelected, Rich } from "./rich.js";
 import { Scroll } from "./scroll.js";
 import { visit } from "./visit.js";
 
@@ -12,10 +14,19 @@ export class Transcript {
   #welcome = document.querySelector("#welcome");
   #live = null;
   #pending = null;
+  #rich;
+  #isOpening = false;
+  #top = new IntersectionObserver((seen) => this.#reach(seen), {
+    root: document.querySelector("#scroll"),
+    rootMargin: "600px",
+  });
 
   constructor() {
     this.scroll = new Scroll(document.querySelector("#scroll"), document.querySelector("#jump"));
-    document.querySelector("#transcript").addEventListener("click", (event) => this.#openEarlier(event));
+    this.#rich = new Rich(document.querySelector("#scroll"));
+    this.#rich.dress(this.#turns);
+    document.querySelector("#transcript").addEventListener("click", (event) => this.#heed(event));
+    this.#foresee();
   }
 
   /** The newest question that the server has: its id and text, or undefined. */
@@ -91,7 +102,8 @@ export class Transcript {
     if (begins < 0) this.#adoptEarlier(page);
     if (wanted.length !== shown.length) this.#turns.replaceChildren(...wanted, ...(this.#pending ? [this.#pending] : []));
     // One by one, so that what is read beside it stays where it is.
-    else wanted.forEach((turn, place) => turn === shown[place] || shown[place].replaceWith(turn));
+    else wanted.forEach((turn, place) => turn === shown[place] || this.#exchange(shown[place], turn));
+    this.#rich.dress(this.#turns);
     this.#greet();
     this.scroll.keep();
   }
@@ -114,24 +126,53 @@ export class Transcript {
     return this.#turns.querySelector(`[data-message-id="${CSS.escape(messageId)}"]`);
   }
 
-  /** The same message, as it is on this page: kept, so that a selection in it is. */
+  /** The same message, as it is on this page: kept where it is no other, and while somebody selects in it. */
   #twin(turn) {
     const here = this.#find(turn.dataset.messageId);
-    const same = (part) => here?.querySelector(part).isEqualNode(turn.querySelector(part));
-    return same(".text") && same(".note") ? here : null;
+    if (!here) return null;
+    const same = (part) => here.querySelector(part).textContent === turn.querySelector(part).textContent;
+    // A message's text never changes: its markup may, and what stands below it.
+    const isSame = here.dataset.markup === turn.dataset.markup && same(".note") && same(".facts");
+    return isSame || isSelected(here) ? here : null;
   }
 
-  async #openEarlier(event) {
-    const link = event.target.closest("#earlier");
-    if (!link) return;
+  #exchange(old, fresh) {
+    handOver(old, fresh);
+    old.replaceWith(fresh);
+  }
+
+  #heed(event) {
+    const button = event.target.closest('[data-act="copy"]');
+    if (button) return copyBy(button);
+    if (!event.target.closest("#earlier")) return;
     event.preventDefault();
-    const { document: page } = await visit(link.href);
-    if (!page) return;
+    this.#openEarlier({ isPressed: true });
+  }
+
+  #reach(seen) {
+    if (seen.some(({ isIntersecting }) => isIntersecting)) this.#openEarlier({ isPressed: false });
+  }
+
+  /** Earlier messages come before they are asked for, when the reader comes near them. */
+  #foresee() {
+    this.#top.disconnect();
+    const link = document.querySelector("#earlier");
+    if (link) this.#top.observe(link);
+  }
+
+  async #openEarlier({ isPressed }) {
+    if (this.#isOpening) return;
+    this.#isOpening = true;
+    const { document: page } = await visit(document.querySelector("#earlier").href);
+    this.#isOpening = false;
+    if (!page) return; // the link is still there to be pressed
     const earlier = [...page.querySelectorAll("#turns > .turn")];
     this.scroll.hold(() => {
       this.#turns.prepend(...earlier);
+      this.#rich.dress(this.#turns);
       this.#adoptEarlier(page);
     });
+    if (!isPressed) return;
     earlier[0].tabIndex = -1;
     earlier[0].focus({ preventScroll: true });
   }
@@ -140,5 +181,6 @@ export class Transcript {
     document.querySelector("#earlier")?.remove();
     const earlier = page.querySelector("#earlier");
     if (earlier) this.#turns.before(earlier);
+    this.#foresee();
   }
 }

@@ -1,0 +1,208 @@
+"""What a long answer costs the page that shows it, and how long a long chat takes to open.
+
+    MODEL_PATH=.palaver/models/SmolLM2-135M-Instruct python -m bench.page [--times 5] [--tokens 10000]
+
+A product of its own on the scripted engine (no model is loaded): an answer in Markdown with lists, tables, code and
+formulas, at 200 tokens a second, in Chromium. Time is what the page's main thread was busy, by Chromium's own count,
+over the first and over the last thousand tokens; an empty page beside it says what Chromium does for nothing. Needs
+what tests need: DATABASE_URL, BROKER_URL, STREAMS_URL, MODEL_PATH.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from html import unescape
+from itertools import count
+from pathlib import Path
+
+import psycopg
+from markdown_it import MarkdownIt
+from playwright.sync_api import Browser, CDPSession, expect
+
+from inference.tokens import Tokenizer
+from tests.browser import chromium
+from tests.browser.visitor import Visitor
+from tests.stack.fixtures import SCRIPTED_DB
+from tests.stack.stack import Stack, running
+
+TOKENS_PER_S = 200
+SPAN = 1000  # tokens at either end
+WINDOW = 32_768
+ROOM = f"""
+    UPDATE scheduler_model SET context_window = {WINDOW}, max_output_tokens = {WINDOW // 2};
+    UPDATE scheduler_tier SET max_output_tokens = {WINDOW // 2}, budget_tokens = 100000000, chat_turns = 1000;
+"""
+SECTION = """## Part {number}
+
+Foxes are **small to medium-sized** animals that live on _nearly every_ continent, see [a list](https://example.org/).
+They weigh between `3` and `14` kg, and \\(m = {number}\\) is the mean.
+
+- One thing, and another
+- A second thing
+  1. within it
+  2. and on
+
+| kind | kg | cm |
+| --- | ---: | :-: |
+| red | 8.7 | 90 |
+| arctic | 3.5 | 55 |
+
+```python
+def weight(fox: Fox) -> float:
+    return sum(part.weight for part in fox.parts)  # {number}
+```
+
+"""
+LONG_TASKS = """() => {
+  window.longTasks = [];
+  new PerformanceObserver((list) => longTasks.push(...list.getEntries().map(({ duration }) => duration)))
+    .observe({ type: "longtask", buffered: true });
+}"""
+LENGTH = "document.querySelector('.turn.assistant:last-child .text')?.textContent.length ?? 0"
+MESSAGES = """
+    INSERT INTO chat_message (id, chat_id, position, role, content, token_count)
+    SELECT gen_random_uuid(), %s, n, CASE n %% 2 WHEN 0 THEN 'user' ELSE 'assistant' END,
+           CASE n %% 2 WHEN 0 THEN 'And then?' ELSE %s END, 200
+      FROM generate_series(0, 399) AS n
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What one answer cost the page."""
+
+    first_ms: float  # of the main thread, a token, over the first thousand
+    last_ms: float
+    long_tasks: int
+    longest_ms: float
+    idle_long_tasks: int  # of an empty page, as long
+    grown_mb: float  # of the script heap, from the first thousand to the end
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(prog="python -m bench.page", description="What a long answer costs its page.")
+    parser.add_argument("--times", type=int, default=5, help="that the answer is written")
+    parser.add_argument("--tokens", type=int, default=10_000, help="that it has")
+    wanted = parser.parse_args()
+    text = markdown(wanted.tokens)
+    script = {
+        "SCRIPT_TEXT": text,
+        "SCRIPT_TOKENS_PER_S": str(TOKENS_PER_S),
+        "SCRIPT_CONTEXT_WINDOW": str(WINDOW),
+    }
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        running("scripted", SCRIPTED_DB, Path(folder), script) as stack,
+        chromium.running() as browser,
+    ):
+        with psycopg.connect(stack.database_url, autocommit=True) as connection:
+            connection.execute(ROOM.encode())
+        found = [report(written(stack, browser, wanted.tokens)) for _ in range(wanted.times)]
+        ratio = statistics.median(each.last_ms / each.first_ms for each in found)
+        sys.stdout.write(f"last thousand to first, median of {len(found)}: {ratio:.2f}\n")
+        open_long_chat(stack, browser)
+
+
+def markdown(tokens: int) -> str:
+    """An answer of so many tokens, or a few more."""
+    tokenizer = Tokenizer.load(os.environ["MODEL_PATH"])
+    text = ""
+    for number in count(1):
+        text += SECTION.format(number=number)
+        if number % 20 == 0 and tokenizer.count(text) >= tokens:
+            return text
+    raise AssertionError
+
+
+def shown(text: str) -> str:
+    """What a page shows of it: of a table no bars, of a link no address."""
+    return unescape(re.sub("<[^>]*>", "", MarkdownIt("commonmark").enable("table").render(text)))
+
+
+def written(stack: Stack, browser: Browser, tokens: int) -> Written:
+    """Ask, and watch the answer being written."""
+    with arrived(stack, browser) as alice, arrived(stack, browser) as idle:
+        metered = {visitor.name: metering(visitor) for visitor in (alice, idle)}
+        alice.ask("Tell me all about foxes.")
+        chars_a_token = len(shown(markdown(tokens))) / tokens
+        seen: dict[int, Mapping[str, float]] = {}
+        for mark in (20, SPAN, tokens - SPAN, tokens - 20):
+            while alice.page.evaluate(LENGTH) < mark * chars_a_token:
+                time.sleep(0.1)
+            seen[mark] = metrics(metered[alice.name])
+        expect(alice.stop).to_be_hidden(timeout=60_000)
+        begin, first, last, end = seen.values()
+        tasks: list[float] = alice.page.evaluate("longTasks")
+        idle_tasks: list[float] = idle.page.evaluate("longTasks")
+        return Written(
+            first_ms=1000 * (first["TaskDuration"] - begin["TaskDuration"]) / SPAN,
+            last_ms=1000 * (end["TaskDuration"] - last["TaskDuration"]) / SPAN,
+            long_tasks=len(tasks),
+            longest_ms=max(tasks, default=0.0),
+            idle_long_tasks=len(idle_tasks),
+            grown_mb=(end["JSHeapUsedSize"] - first["JSHeapUsedSize"]) / 1e6,
+        )
+
+
+@contextmanager
+def arrived(stack: Stack, browser: Browser) -> Iterator[Visitor]:
+    """Somebody before a new chat."""
+    visitor = Visitor.arrive(browser, f"http://127.0.0.1:{stack.port}")
+    visitor.sign_up()
+    visitor.page.goto("/")
+    expect(visitor.send).to_be_enabled()
+    yield visitor
+    visitor.context.close()
+
+
+def metering(visitor: Visitor) -> CDPSession:
+    """Begin to count what the page does."""
+    visitor.page.evaluate(LONG_TASKS)
+    session = visitor.context.new_cdp_session(visitor.page)
+    session.send("Performance.enable")
+    return session
+
+
+def metrics(session: CDPSession) -> Mapping[str, float]:
+    """Chromium's counts, after a collection of garbage."""
+    session.send("HeapProfiler.collectGarbage")
+    return {each["name"]: each["value"] for each in session.send("Performance.getMetrics")["metrics"]}
+
+
+def report(found: Written) -> Written:
+    """Say it."""
+    sys.stdout.write(
+        f"a token: first thousand {found.first_ms:.2f} ms, last {found.last_ms:.2f} ms of the main thread; "
+        f"tasks over 50 ms: {found.long_tasks} (longest {found.longest_ms:.0f} ms), "
+        f"an empty page's {found.idle_long_tasks}; script memory grew by {found.grown_mb:.1f} MB\n"
+    )
+    return found
+
+
+def open_long_chat(stack: Stack, browser: Browser) -> None:
+    """Four hundred messages: how long until they are painted, the first time and again."""
+    with arrived(stack, browser) as alice:
+        chat_id = alice.open_chat("Long")
+        with psycopg.connect(stack.database_url, autocommit=True) as connection:
+            connection.execute(MESSAGES, [chat_id, SECTION.format(number=1)])
+        for how in ("the first time, its answers not yet rendered", "again", "again"):
+            alice.page.goto(f"/chats/{chat_id}")
+            took: Sequence[float] = alice.page.evaluate(
+                "() => performance.getEntriesByType('paint').map(({ startTime }) => startTime)"
+            )
+            loaded: float = alice.page.evaluate("performance.timing.loadEventEnd - performance.timing.navigationStart")
+            sys.stdout.write(f"400 messages, {how}: painted after {max(took):.0f} ms, loaded {loaded:.0f} ms\n")
+
+
+if __name__ == "__main__":
+    main()
