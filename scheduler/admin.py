@@ -2,21 +2,72 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, ClassVar, cast
 
-from django.contrib import admin
+from django.contrib import admin, messages
+from django.core.paginator import Paginator
 from django.db.models import Model as Row
 from django.db.models import QuerySet
-from django.http import HttpRequest
+from django.db.models.constants import LOOKUP_SEP
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils import timezone
+from django.utils.functional import cached_property
 
+from scheduler import links
+from scheduler.deleting import KeptAdmin
 from scheduler.models import COUNTS, LedgerEntry, Model, Override, Tier
 
 
-class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # takes one in the stubs only
-    """Rows that only the product writes. Long tables: no count of all rows beside a search."""
+class CutPaginator(Paginator):  # type: ignore[type-arg]  # likewise
+    """Counts so many rows and no further: with a filter that no index serves each row of a long table would be read."""
 
+    MOST = 10_000
+
+    @cached_property
+    def count(self) -> int:
+        """`MOST` may stand for more."""
+        rows = cast("QuerySet[Row]", self.object_list)
+        return rows.order_by()[: self.MOST].count()
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether there may be more."""
+        return self.count == self.MOST
+
+
+class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # takes one in the stubs only
+    """Rows that only the product writes. Long tables: nothing counts all of their rows.
+
+    `private` columns are read by no list and asked about by no address; `linked_by` are lookups of other pages' links
+    beside those that lists filter by.
+    """
+
+    private: ClassVar[Sequence[str]] = ()
+    linked_by: ClassVar[Sequence[str]] = ()
     show_full_result_count = False
+    show_facets = admin.ShowFacets.NEVER
+    paginator = CutPaginator
+    change_list_template = "admin/long_list.html"
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Row]:
+        """Without what is private."""
+        return super().get_queryset(request).defer(*self.private)
+
+    def lookup_allowed(self, lookup: str, value: Any, request: Any = None) -> bool:
+        """Django allows any of the row's own columns: `?content__startswith=` would tell a text letter by letter."""
+        if lookup.split(LOOKUP_SEP, maxsplit=1)[0] in self.private:
+            return False
+        return lookup in self.linked_by or super().lookup_allowed(lookup, value, request)
+
+    def response_action(self, request: HttpRequest, queryset: QuerySet[Row], *args: Any) -> HttpResponse | None:
+        """Refuses to act on all rows of a list of which nobody knows how many they are."""
+        wants_all = request.POST.get("select_across") == "1"
+        if wants_all and CutPaginator(queryset, 1).is_cut:
+            text = f"Nothing is done: these may be more than {CutPaginator.MOST:,} rows. Narrow the list first."
+            self.message_user(request, text, messages.ERROR)
+            return HttpResponseRedirect(request.get_full_path())
+        return super().response_action(request, queryset, *args)
 
     def has_add_permission(self, _request: HttpRequest) -> bool:
         """Made elsewhere."""
@@ -37,7 +88,7 @@ class PartAdmin(ReadOnlyAdmin):
         return not is_own_page and super().has_delete_permission(request, row)
 
 
-class NamedOnceAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # likewise
+class NamedOnceAdmin(KeptAdmin):
     """Slugs stand in queue names and rows: once given they stay."""
 
     def get_readonly_fields(self, request: HttpRequest, row: Row | None = None) -> tuple[str, ...]:
@@ -55,7 +106,7 @@ class TierAdmin(NamedOnceAdmin):
         *("chat_turns", "queue_depth", "queue_deadline_s", "shed_at_percent"),
     )
     fieldsets = (
-        (None, {"fields": ("slug", "name", "usable_models")}),
+        (None, {"fields": ("slug", "name", "usable_models", "users_and_runs")}),
         (
             "Each user",
             {
@@ -71,12 +122,23 @@ class TierAdmin(NamedOnceAdmin):
             {"fields": ("weight", "queue_depth", "queue_deadline_s", "shed_at_percent")},
         ),
     )
-    readonly_fields = ("usable_models",)
+    readonly_fields = ("usable_models", "users_and_runs")
 
     @admin.display(description="models")
     def usable_models(self, tier: Tier) -> str:
         """Those whose own page lets the tier use them."""
-        return ", ".join(map(str, tier.models.all())) or "none; set on each model's page"
+        to_models = (links.to_row("scheduler_model", model.pk, model) for model in tier.models.all())
+        return links.together(*to_models) or "none; set on each model's page"
+
+    @admin.display(description="in it")
+    def users_and_runs(self, tier: Tier) -> str:
+        """Lists of them."""
+        if not tier.pk:  # about to be made
+            return links.NOTHING
+        of_tier = {"tier__slug__exact": tier.pk}
+        return links.together(
+            links.to_list("chat_user", "users", **of_tier), links.to_list("chat_run", "runs", **of_tier)
+        )
 
 
 @admin.register(Model)
@@ -89,11 +151,17 @@ class ModelAdmin(NamedOnceAdmin):
     )
     list_filter = ("is_active", "tiers")
     filter_horizontal = ("tiers",)
+    readonly_fields = ("runs",)
     fieldsets = (
-        (None, {"fields": ("slug", "name", "source", "is_active", "is_default")}),
+        (None, {"fields": ("slug", "name", "source", "is_active", "is_default", "runs")}),
         ("To whom, and how many", {"fields": ("tiers", "queue_depth", "cached_token_percent")}),
         ("Answers", {"fields": ("context_window", "max_output_tokens", "system_prompt", "temperature", "top_p")}),
     )
+
+    @admin.display
+    def runs(self, model: Model) -> str:
+        """A list of its own."""
+        return links.to_list("chat_run", "runs", model__slug__exact=model.pk) if model.pk else links.NOTHING
 
 
 class OverrideInline(admin.StackedInline):  # type: ignore[type-arg]  # likewise
@@ -138,8 +206,13 @@ class TodaysUse(admin.TabularInline):  # type: ignore[type-arg]  # likewise
 class LedgerAdmin(PartAdmin):
     """What was used, by user, day and model; kept as long as its user is."""
 
-    list_display = ("day", "user", "model", *COUNTS)
+    list_display = ("day", "whose", "model", *COUNTS)
     list_filter = ("day", "model", "user__tier")
     list_select_related = ("user", "model")
     search_fields = ("user__username",)
     date_hierarchy = "day"
+
+    @admin.display(description="user", ordering="user__username")
+    def whose(self, entry: LedgerEntry) -> str:
+        """To the user's page."""
+        return links.to_row("chat_user", entry.user_id, entry.user)

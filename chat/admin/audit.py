@@ -13,6 +13,7 @@ from django.utils.html import format_html_join
 from django.utils.safestring import mark_safe
 from django.utils.text import Truncator
 
+from scheduler import links
 from scheduler.admin import ReadOnlyAdmin
 
 # Of a value in a list: a system prompt may be long.
@@ -29,8 +30,8 @@ class AuditAdmin(ReadOnlyAdmin):
     list_filter = ("timestamp", "action", ("content_type", admin.RelatedOnlyFieldListFilter))
     list_select_related = ("actor", "content_type")
     search_fields = ("object_repr", "object_pk", "actor__username", "additional_data__username")
-    fields = ("timestamp", "who", "action", "content_type", "object_repr", "object_pk", "whole_change")
-    readonly_fields = ("who", "whole_change")
+    fields = ("timestamp", "who", "action", "content_type", "what", "object_pk", "whole_change")
+    readonly_fields = ("who", "what", "whole_change")
     ordering = ("-timestamp", "-id")
 
     def has_delete_permission(self, _request: HttpRequest, _row: Row | None = None) -> bool:
@@ -44,8 +45,12 @@ class AuditAdmin(ReadOnlyAdmin):
 
     @admin.display(ordering="object_repr")
     def what(self, entry: LogEntry) -> str:
-        """The row, as it was called then."""
-        return f"{entry.content_type.name} {entry.object_repr}"
+        """The row, as it was called then, with the way to it where it has a page and was not deleted."""
+        name = f"{entry.content_type.name} {entry.object_repr}"
+        kind = entry.content_type.model_class()
+        if kind not in admin.site._registry or entry.action == LogEntry.Action.DELETE:
+            return name
+        return links.to_row(f"{entry.content_type.app_label}_{entry.content_type.model}", entry.object_pk, name)
 
     @admin.display
     def change(self, entry: LogEntry) -> str:

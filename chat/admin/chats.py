@@ -1,4 +1,4 @@
-"""Chats, their messages and runs."""
+"""Chats, their messages and summaries: whose, when and how long; what they say is behind a permission."""
 
 from __future__ import annotations
 
@@ -8,21 +8,49 @@ from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest
 
-from chat import audit, cancelling, problems, services
-from chat.models import Chat, Message, Run, Summary, User
+from chat import audit, problems, services
+from chat.admin.deleting import CountedDeletion
+from chat.admin.finding import FoundAdmin
+from chat.admin.words import WordsAdmin
+from chat.models import Chat, Message, Role, Summary
 from chat.usage import of_chat
-from scheduler.admin import PartAdmin, ReadOnlyAdmin
+from scheduler import links
+from scheduler.admin import PartAdmin
 
 
 @admin.register(Chat)
-class ChatAdmin(ReadOnlyAdmin):
+class ChatAdmin(CountedDeletion, FoundAdmin, WordsAdmin):
     """Whose chats there are; their titles tell what they are about, so lists go by id."""
 
-    list_display = ("id", "owner", "continues_id", "created_at", "updated_at")
-    readonly_fields = ("continues", "prefix_cache")
+    words = "title"
+    private = ("title",)
+    ids = ("id", "continues_id")
+    owner = "owner"
+    list_display = ("id", "whose", "origin", "parts", "created_at", "updated_at")
+    fields = ("id", "whose", "origin", "parts", "prefix_cache", "created_at", "updated_at")
+    readonly_fields = ("whose", "origin", "parts", "prefix_cache")
     list_select_related = ("owner",)
-    search_fields = ("id", "owner__username")
-    ordering = ("-updated_at",)
+    ordering = ("-id",)  # by an index; the other way is a click away
+
+    @admin.display(description="owner", ordering="owner__username")
+    def whose(self, chat: Chat) -> str:
+        """To the user's page."""
+        return links.to_row("chat_user", chat.owner_id, chat.owner)
+
+    @admin.display(description="continues")
+    def origin(self, chat: Chat) -> str:
+        """To the chat whose summary it began with."""
+        return links.to_row("chat_chat", chat.continues_id)
+
+    @admin.display(description="in it")
+    def parts(self, chat: Chat) -> str:
+        """Lists of them."""
+        of_it = {"chat__id__exact": chat.pk}
+        return links.together(
+            links.to_list("chat_run", "runs", **of_it),
+            links.to_list("chat_message", "messages", **of_it),
+            links.to_list("chat_summary", "summaries", **of_it),
+        )
 
     @admin.display(description="prefix cache")
     def prefix_cache(self, chat: Chat) -> str:
@@ -35,6 +63,7 @@ class ChatAdmin(ReadOnlyAdmin):
 
     def delete_model(self, _request: HttpRequest, chat: Chat) -> None:
         """As its owner would: what is live in it stops."""
+        audit.chat_deleted(chat)
         with suppress(problems.NotFound):
             services.delete(chat.owner, chat)
 
@@ -45,64 +74,50 @@ class ChatAdmin(ReadOnlyAdmin):
 
 
 @admin.register(Message)
-class MessageAdmin(PartAdmin):
-    """Content is on a message's own page only."""
+class MessageAdmin(FoundAdmin, PartAdmin, WordsAdmin):
+    """Where each stands and how long it is. Its tokens, and an answer's HTML, are its words in other letters."""
 
-    list_display = ("id", "chat_id", "position", "role", "token_count", "created_at")
+    words = "content"
+    private = ("content", "token_ids", "html")
+    ids = ("id", "chat_id")
+    owner = "chat__owner"
+    list_display = ("id", "chat_link", "position", "role", "token_count", "created_at", "replaced_at")
+    fields = ("id", "chat_link", "position", "role", "runs", "token_count", "created_at", "replaced_at")
+    readonly_fields = ("chat_link", "runs")
     list_filter = ("role",)
-    search_fields = ("id", "chat__id")
     ordering = ("-id",)
 
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Message]:
-        """Lists do not even read it."""
-        return super().get_queryset(request).defer("content", "token_ids")
+    @admin.display(description="chat", ordering="chat_id")
+    def chat_link(self, message: Message) -> str:
+        """To its chat's page."""
+        return links.to_row("chat_chat", message.chat_id)
+
+    @admin.display
+    def runs(self, message: Message) -> str:
+        """Those that answer it, or the one that wrote it."""
+        way = "prompt" if message.role == Role.USER else "answer"
+        return links.to_list("chat_run", "runs", **{f"{way}__id__exact": message.pk})
 
 
 @admin.register(Summary)
-class SummaryAdmin(PartAdmin):
+class SummaryAdmin(FoundAdmin, PartAdmin, WordsAdmin):
     """How far each covers its chat; what it says of it is the user's."""
 
-    list_display = ("id", "chat_id", "epoch", "upto", "run_id", "warm_tokens", "created_at")
-    search_fields = ("id", "chat__id")
+    words = "text"
+    private = ("text",)
+    ids = ("id", "chat_id", "run_id")
+    owner = "chat__owner"
+    list_display = ("id", "chat_link", "epoch", "upto", "run_link", "warm_tokens", "created_at")
+    fields = list_display
+    readonly_fields = ("chat_link", "run_link")
     ordering = ("-id",)
-    raw_id_fields = ("chat", "run")
-    exclude = ("text",)
 
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Summary]:
-        """The text is not even read."""
-        return super().get_queryset(request).defer("text")
+    @admin.display(description="chat", ordering="chat_id")
+    def chat_link(self, summary: Summary) -> str:
+        """To its chat's page."""
+        return links.to_row("chat_chat", summary.chat_id)
 
-
-@admin.register(Run)
-class RunAdmin(PartAdmin):
-    """Where each run stands, and how it went. Deleted by itself it would be charged to nobody, and in no ledger."""
-
-    list_display = (
-        *("id", "owner", "kind", "model", "tier", "status", "attempt"),
-        *("input_tokens", "cached_tokens", "output_tokens", "charged_tokens", "error_code"),
-        *("created_at", "released_at", "started_at", "first_token_at", "finished_at"),
-    )
-    list_filter = ("status", "tier", "model", "kind")
-    list_select_related = ("chat__owner", "model", "tier")
-    search_fields = ("id", "chat__id", "chat__owner__username")
-    ordering = ("-id",)
-    raw_id_fields = ("chat", "prompt", "answer")
-    actions = ("cancel",)
-
-    @admin.action(description="Cancel the selected runs", permissions=["cancel"])
-    def cancel(self, request: HttpRequest, runs: QuerySet[Run]) -> None:
-        """Stop those that are live."""
-        asked = list(Run.objects.live().filter(pk__in=runs))
-        for run in asked:
-            audit.cancel_asked(run)
-            cancelling.cancel(run)
-        self.message_user(request, f"{len(asked)} told to stop.")
-
-    def has_cancel_permission(self, request: HttpRequest) -> bool:
-        """Who may delete runs with their chat may stop them."""
-        return request.user.has_perm("chat.delete_run")
-
-    @admin.display(ordering="chat__owner__username")
-    def owner(self, run: Run) -> User:
-        """Whose it is."""
-        return run.chat.owner
+    @admin.display(description="run")
+    def run_link(self, summary: Summary) -> str:
+        """To the run that made it."""
+        return links.to_row("chat_run", summary.run_id)

@@ -13,21 +13,26 @@ from django.http import HttpRequest
 from django.utils import timezone
 
 from chat import accounting
+from chat.admin.deleting import CountedDeletion
 from chat.models import ApiKey, User
+from scheduler import links
 from scheduler.admin import OverrideInline, ReadOnlyAdmin, TodaysUse
 
 MINUTE_S, HOUR_S = 60, 3600
 
 
 @admin.register(User)
-class TieredUserAdmin(UserAdmin):  # type: ignore[type-arg]  # takes one in the stubs only
+class TieredUserAdmin(CountedDeletion, UserAdmin):  # type: ignore[type-arg]  # takes one in the stubs only
     """Django's own, with the tier, the user's override of it, and today's use."""
 
     list_display = ("username", "email", "tier", "is_active", "is_staff", "date_joined")
     list_filter = ("tier", "is_active", "is_staff", "is_superuser")
     list_select_related = ("tier",)
-    fieldsets = ((None, {"fields": ("username", "password", "tier", "budget")}), *(UserAdmin.fieldsets or ())[1:])
-    readonly_fields = ("budget",)
+    fieldsets = (
+        (None, {"fields": ("username", "password", "tier", "budget", "belongings", "acts")}),
+        *(UserAdmin.fieldsets or ())[1:],
+    )
+    readonly_fields = ("budget", "belongings", "acts")
     add_fieldsets = ((None, {"fields": ("username", "tier", "usable_password", "password1", "password2")}),)
     inlines = (OverrideInline, TodaysUse)
 
@@ -43,6 +48,24 @@ class TieredUserAdmin(UserAdmin):  # type: ignore[type-arg]  # takes one in the 
         left = f"{level.tokens:,} of {limits.budget_tokens:,} tokens"
         return f"{left}; full in {_duration(level.full_in_s)} if nothing more is asked" if level.full_in_s else left
 
+    @admin.display(description="theirs")
+    def belongings(self, user: User) -> str:
+        """Lists of them."""
+        return links.together(
+            links.to_list("chat_chat", "chats", owner__id__exact=user.pk),
+            links.to_list("chat_run", "runs", chat__owner__id__exact=user.pk),
+            links.to_list("chat_apikey", "keys", user__id__exact=user.pk),
+            links.to_list("scheduler_ledgerentry", "ledger", user__id__exact=user.pk),
+        )
+
+    @admin.display(description="in the audit log")
+    def acts(self, user: User) -> str:
+        """What the user did as an operator, and what operators changed of the user."""
+        return links.together(
+            links.to_list("auditlog_logentry", "by this user", actor__id__exact=user.pk),
+            links.to_list("auditlog_logentry", "of this user", object_pk__exact=user.pk),
+        )
+
 
 def _duration(seconds: float) -> str:
     if seconds < 2 * MINUTE_S:
@@ -56,10 +79,12 @@ def _duration(seconds: float) -> str:
 class ApiKeyAdmin(ReadOnlyAdmin):
     """Keys can be revoked here and nothing else: a secret is shown once, where `manage.py apikey` makes it."""
 
-    list_display = ("shown", "name", "user", "created_at", "expires_at", "revoked_at")
+    private = ("digest",)
+    list_display = ("shown", "name", "whose", "created_at", "expires_at", "revoked_at")
     list_select_related = ("user",)
     search_fields = ("shown", "name", "user__username")
-    fields = ("shown", "name", "user", "created_at", "expires_at", "revoked_at")
+    fields = list_display
+    readonly_fields = ("whose",)
     actions = ("revoke",)
 
     @admin.action(description="Revoke the selected keys", permissions=["delete"])
@@ -71,3 +96,8 @@ class ApiKeyAdmin(ReadOnlyAdmin):
             key.revoked_at = timezone.now()
             key.save(update_fields=["revoked_at"])
         self.message_user(request, f"{len(usable)} revoked.")
+
+    @admin.display(description="user", ordering="user__username")
+    def whose(self, key: ApiKey) -> str:
+        """To the user's page."""
+        return links.to_row("chat_user", key.user_id, key.user)

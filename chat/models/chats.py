@@ -138,6 +138,8 @@ class Message(models.Model):
 
     class Meta:
         ordering = ("position",)
+        # Of titles and summaries too.
+        permissions = (("read_content", "Can read what people wrote"),)
         constraints = (
             models.UniqueConstraint(
                 fields=("chat", "position"), condition=Q(replaced_at__isnull=True), name="one_message_a_position"

@@ -9,6 +9,7 @@ import pytest
 from django.db import connection
 from django.db.models import Q, QuerySet
 
+from chat.admin.filters import AgeFilter
 from chat.models import Chat, Message, Run, Status, User
 from chat.standing import Standing
 from scheduler.models import Model
@@ -126,3 +127,12 @@ def test_how_a_chat_and_its_owner_stand(alice: User, chat: Chat, model: Model) -
     assert "Seq Scan on chat_run" not in found
     assert "live_reply_by_user" in found
     assert "reply_waiting" in found
+
+
+def test_runs_that_an_operator_looks_for_by_age() -> None:
+    def found(choice: str, runs: QuerySet[Run]) -> str:
+        chosen = AgeFilter(None, {"age": [choice]}, Run, None)  # type: ignore[arg-type]  # needs neither
+        return plan(chosen.queryset(None, runs)[:100])  # type: ignore[arg-type]  # likewise
+
+    assert re.search("run_live|run_queued", found("live-minute", Run.objects.order_by()))
+    assert re.search(r"Index Cond: \(\(?id >= ", found("asked-hour", Run.objects.order_by("-id")))

@@ -115,6 +115,17 @@ def test_staff_see_the_load_once_they_may_see_tiers_and_models(staff: User) -> N
     assert 'href="/admin/load/"' in signed_in(staff).get("/admin/").content.decode()
 
 
+def test_a_workers_runs_are_a_link_away_for_who_may_see_them(staff: User, tell: Tell) -> None:
+    tell("gpu1@a&b")
+    allow(staff, "view_tier", "view_model")
+    assert "gpu1@a&amp;b" in signed_in(staff).get(FIGURES).content.decode()
+    assert "/admin/chat/run/" not in signed_in(staff).get(FIGURES).content.decode()
+
+    allow(staff, "view_run")
+
+    assert 'href="/admin/chat/run/?worker=gpu1%40a%26b"' in signed_in(staff).get(FIGURES).content.decode()
+
+
 def test_metrics_are_for_operators_who_are_signed_in(bob: User, staff: User, as_operator: Client) -> None:
     for client in (Client(), signed_in(bob), signed_in(staff), Client(headers={"Authorization": "Bearer "})):
         answer = client.get(METRICS)

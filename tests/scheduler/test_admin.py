@@ -281,3 +281,23 @@ def test_a_model_that_is_made_inactive_is_refused_at_the_next_request(
     answer = as_alice.post(f"/api/chats/{chat.pk}/messages", {"content": "Hi"}, content_type="application/json")
 
     assert code_of(answer) == "model_unknown"
+
+
+@pytest.mark.parametrize("page", ["tier/free", "model/{model}"])
+def test_what_has_runs_cannot_be_deleted_and_why_is_told_in_numbers(
+    as_operator: Client, new_run: NewRun, monkeypatch: pytest.MonkeyPatch, page: str
+) -> None:
+    run = new_run(Status.DONE)
+    new_run(Status.DONE)
+    add_entry(run.chat.owner, run.model)
+    address = f"/admin/scheduler/{page.format(model=run.model_id)}/delete/"
+    other = "2 users" if page.startswith("tier") else "1 ledger entry"
+
+    shown = as_operator.get(address).content.decode()
+
+    assert "<li>2 runs</li>" in shown
+    assert f"<li>{other}</li>" in shown
+    as_operator.post(address, {"post": "yes"})
+    assert (Tier.objects.filter(slug="free").exists(), Model.objects.exists()) == (True, True)
+    monkeypatch.setattr("scheduler.deleting.MOST", 2)
+    assert "<li>2 or more runs</li>" in as_operator.get(address).content.decode()
