@@ -26,6 +26,7 @@ from chat.exporting import Form
 from chat.models import Chat, User
 from chat.turns import CUT_OFF, STOPPED, Tail, tail, turns
 from chat.usage import Budget, Day, own_limits_until
+from chatsite.languages import edition
 from inference.tokens import TokensError
 from scheduler.errors import ModelUnknown
 from scheduler.models import Model
@@ -112,6 +113,7 @@ def _frame(request: HttpRequest, cursor: str | None = None) -> dict[str, Any]:
         "older_chats": _behind(reverse("home"), older),
         "stopped": STOPPED,
         "cut_off": CUT_OFF,
+        "edition": edition(),
         "budget": Budget.of(_user(request)),
         "max_content_bytes": settings.MAX_CONTENT_BYTES,
     }

@@ -43,6 +43,7 @@ MIDDLEWARE = [
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "chat.api.allowance.AllowanceMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
+    "chatsite.languages.PageLanguageMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
@@ -109,6 +110,13 @@ SIGN_UP = env.bool("SIGN_UP", default=True)
 # Password hashing is Django's own: PBKDF2 with the iterations that each release thinks right.
 
 LANGUAGE_CODE = "en"
+# Of the pages; what the API says is English.
+LANGUAGES = [("en", "English"), ("fa", "فارسی"), ("zh-hans", "简体中文")]
+LOCALE_PATHS = [BASE_DIR / "locale"]
+LANGUAGE_COOKIE_SECURE = env.bool("HTTPS", default=not DEBUG)
+LANGUAGE_COOKIE_HTTPONLY = True
+LANGUAGE_COOKIE_SAMESITE = "Lax"
+LANGUAGE_COOKIE_AGE = 3600 * 24 * 365
 TIME_ZONE = "UTC"
 USE_I18N = True
 USE_TZ = True

@@ -2,9 +2,11 @@
 
 from django.contrib import admin
 from django.urls import URLPattern, URLResolver, include, path
+from django.views.i18n import set_language
 
 from chat import accounts, pages
 from chat.load.scraping import scrape
+from chatsite.languages import words
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("", pages.home, name="home"),
@@ -13,6 +15,8 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("chats/<uuid:chat_id>/export.md", pages.export, {"suffix": "md"}, name="export-markdown"),
     path("chats/<uuid:chat_id>/export.json", pages.export, {"suffix": "json"}, name="export-json"),
     path("usage", pages.usage, name="own-usage"),
+    path("language", set_language, name="set_language"),
+    path("words/<str:language>.js", words, name="words"),
     path("sign-in", accounts.SignIn.as_view(), name="sign-in"),
     path("sign-up", accounts.SignUp.as_view(), name="sign-up"),
     path("sign-out", accounts.SignOut.as_view(), name="sign-out"),

@@ -133,7 +133,12 @@ def main() -> None:
     wanted = sys.argv[2:] or list(SCENES)
     with (
         tempfile.TemporaryDirectory() as scratch,
-        running("scripted", SCRIPTED_DB, Path(scratch), {**SCRIPT, "SCRIPT_SPLIT_CHARACTERS": "0", "SCRIPT_TOKENS_PER_S": "20"}) as stack,
+        running(
+            "scripted",
+            SCRIPTED_DB,
+            Path(scratch),
+            {**SCRIPT, "SCRIPT_SPLIT_CHARACTERS": "0", "SCRIPT_TOKENS_PER_S": "20"},
+        ) as stack,
         chromium.running() as browser,
     ):
         for words in (ENGLISH, PERSIAN):
