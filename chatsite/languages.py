@@ -6,7 +6,8 @@ import hashlib
 from functools import cache
 
 from django.conf import settings
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest
+from django.http.response import HttpResponseBase
 from django.middleware.locale import LocaleMiddleware
 from django.utils import translation
 from django.views.decorators.cache import cache_control
@@ -33,8 +34,8 @@ class PageLanguageMiddleware(LocaleMiddleware):
 
 @cache_control(public=True, max_age=FOR_GOOD_S, immutable=True)
 @require_safe
-def words(request: HttpRequest, language: str) -> HttpResponse:
-    """`/words/{language}.js`: what scripts say. Kept for good: `edition` is in its address. 404 for another language."""
+def words(request: HttpRequest, language: str) -> HttpResponseBase:
+    """`/words/{language}.js`: what scripts say. Browsers keep it: its address tells the `edition`. 404 for no language."""
     if language not in dict(settings.LANGUAGES):
         raise Http404
     with translation.override(language):

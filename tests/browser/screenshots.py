@@ -26,6 +26,7 @@ from tests.stack.stack import ROOT, Stack, running
 
 WIDTHS: Sequence[ViewportSize] = ({"width": 1440, "height": 900}, {"width": 390, "height": 844})
 SCHEMES: Sequence[Literal["light", "dark"]] = ("light", "dark")
+SLOW = {**SCRIPT, "SCRIPT_SPLIT_CHARACTERS": "0", "SCRIPT_TOKENS_PER_S": "20"}
 PROMOTE = "UPDATE chat_user SET is_staff = true, is_superuser = true WHERE username = %s"
 # Of each question what a person would have written, and of the model a name that one would read.
 TIDY = r"UPDATE chat_message SET content = regexp_replace(content, ' Please \[\[script.*', '')"
@@ -137,7 +138,7 @@ def main() -> None:
             "scripted",
             SCRIPTED_DB,
             Path(scratch),
-            {**SCRIPT, "SCRIPT_SPLIT_CHARACTERS": "0", "SCRIPT_TOKENS_PER_S": "20"},
+            SLOW,
         ) as stack,
         chromium.running() as browser,
     ):
