@@ -314,6 +314,7 @@ def test_stop_ends_the_answer_and_the_latest_question_can_be_answered_again_once
     for _ in range(2):
         answer = browser.post(f"/chats/{chat.pk}/retry", {"run": named[1]})
         assert answer.headers["Location"] == f"/chats/{chat.pk}"
+        browser.post(f"/chats/{chat.pk}/stop")
 
     assert [each.prompt for each in Run.objects.all()] == [run.prompt] * 2
 
