@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, cast
 from urllib.parse import urlencode
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from django.conf import settings
 from django.contrib.auth.decorators import login_required
@@ -37,6 +37,21 @@ MESSAGES_A_PAGE = 50
 View = Callable[..., HttpResponse]
 
 
+@dataclass(frozen=True, slots=True)
+class Unsent:
+    """What a form brought that was refused, and why: the page shows both, so that nothing is written twice."""
+
+    problem: problems.Problem
+    content: str
+    model: str
+    key: str
+
+    @property
+    def in_textarea(self) -> str:
+        """The content as markup: a textarea drops its first line end."""
+        return f"\n{self.content}"
+
+
 def page(view: View) -> View:
     """A page for signed-in people; no cache keeps it, since the next person at that browser is somebody else."""
     return never_cache(given_back()(login_required(require_safe(view))))
@@ -45,20 +60,29 @@ def page(view: View) -> View:
 @page
 def home(request: HttpRequest) -> HttpResponse:
     """`/`: a new chat. `?cursor=` shows older chats in the list."""
-    shown = {**_frame(request, request.GET.get("cursor")), **_models(request, Tail(None)), "tail": Tail(None)}
-    return render(request, "chat/page.html", shown)
+    return of_new_chat(request)
 
 
 @page
 def conversation(request: HttpRequest, chat_id: UUID) -> HttpResponse:
     """`/chats/{id}`: one chat, its newest messages or, by `?cursor=`, those before. 404 for somebody else's."""
+    return of_chat(request, chat_id)
+
+
+def of_new_chat(request: HttpRequest, unsent: Unsent | None = None) -> HttpResponse:
+    """The page of a chat that has not begun."""
+    shown = {**_frame(request, request.GET.get("cursor")), **_models(request, Tail(None)), "tail": Tail(None)}
+    return _answer(request, {**shown, "ask_address": reverse("ask-anew")}, unsent)
+
+
+def of_chat(request: HttpRequest, chat_id: UUID, unsent: Unsent | None = None) -> HttpResponse:
+    """The page of a chat. Raises `Http404`."""
     chats = Chat.objects.visible_to(_user(request)).with_opening()
     chat = get_object_or_404(chats.with_questions().with_beginning(), pk=chat_id)
     shown = {**_frame(request), **_transcript(chat, request.GET.get("cursor")), "chat": chat}
     shown |= {"origin": chats.filter(pk=chat.continues_id).first() if chat.continues_id else None}
-    return render(
-        request, "chat/page.html", {**shown, **_models(request, shown["tail"]), **_room(request, chat, shown["tail"])}
-    )
+    shown |= {**_models(request, shown["tail"]), **_room(request, chat, shown["tail"])}
+    return _answer(request, {**shown, "ask_address": reverse("ask", args=[chat.pk])}, unsent)
 
 
 @page
@@ -98,6 +122,14 @@ def usage(request: HttpRequest) -> HttpResponse:
     user = _user(request)
     shown = {"limits": user.limits, "own_limits_until": own_limits_until(user)}
     return render(request, "chat/usage.html", {**shown, "budget": Budget.of(user), "today": Day.today(user)})
+
+
+def _answer(request: HttpRequest, shown: dict[str, Any], unsent: Unsent | None) -> HttpResponse:
+    """The page, with what could not be sent. Its form has a key, by which a second press of Send is known."""
+    if unsent is None:
+        return render(request, "chat/page.html", {**shown, "key": uuid4().hex})
+    shown |= {"unsent": unsent, "key": unsent.key, "picked": unsent.model or shown["picked"]}
+    return render(request, "chat/page.html", shown, status=unsent.problem.status)
 
 
 def _frame(request: HttpRequest, cursor: str | None = None) -> dict[str, Any]:

@@ -4,13 +4,17 @@ from django.contrib import admin
 from django.urls import URLPattern, URLResolver, include, path
 from django.views.i18n import set_language
 
-from chat import accounts, pages
+from chat import accounts, pages, posting
 from chat.load.scraping import scrape
 from chatsite.languages import words
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("", pages.home, name="home"),
     path("chats/<uuid:chat_id>", pages.conversation, name="conversation"),
+    path("ask", posting.ask, name="ask-anew"),
+    path("chats/<uuid:chat_id>/ask", posting.ask, name="ask"),
+    path("chats/<uuid:chat_id>/stop", posting.stop, name="stop"),
+    path("chats/<uuid:chat_id>/retry", posting.retry, name="retry"),
     path("chats/<uuid:chat_id>/continue", pages.continue_chat, name="continue-chat"),
     path("chats/<uuid:chat_id>/export.md", pages.export, {"suffix": "md"}, name="export-markdown"),
     path("chats/<uuid:chat_id>/export.json", pages.export, {"suffix": "json"}, name="export-json"),

@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Callable
 from contextlib import suppress
-from typing import cast
+from typing import TypeVar, cast
 from uuid import UUID
 
 from django.db import InterfaceError, OperationalError
@@ -21,6 +21,8 @@ from chat.models import IdempotencyKey, User
 HEADER = "Idempotency-Key"
 PRINTABLE = re.compile(r"[ -~]{1,255}")
 
+Answer = TypeVar("Answer")
+
 
 def once(
     request: Request, act: Callable[[IdempotencyKey | None], Response], again: Callable[[UUID], Response]
@@ -31,11 +33,15 @@ def once(
     Raises `IdempotencyKeyInvalid`, `IdempotencyKeyReused`, `IdempotencyInFlight`, and what the two raise.
     """
     key = _key(request)
-    if key is None:
-        return act(None)
-    if IdempotencyKey.objects.take(key):
-        return _first(key, act)
-    response = again(_made(key))
+    return act(None) if key is None else done_once(key, act, lambda made: _replayed(again(made)))
+
+
+def done_once(key: IdempotencyKey, act: Callable[[IdempotencyKey], Answer], again: Callable[[UUID], Answer]) -> Answer:
+    """What `act` returns, or what `again` does where the key came before; both as `once` has them, and raising so."""
+    return _first(key, act) if IdempotencyKey.objects.take(key) else again(_made(key))
+
+
+def _replayed(response: Response) -> Response:
     response["Idempotent-Replayed"] = "true"
     return response
 
@@ -55,7 +61,7 @@ def _fingerprint(request: Request) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
-def _first(key: IdempotencyKey, act: Callable[[IdempotencyKey | None], Response]) -> Response:
+def _first(key: IdempotencyKey, act: Callable[[IdempotencyKey], Answer]) -> Answer:
     try:
         with given_back():  # a connection that broke is not the one to release the key by
             return act(key)

@@ -66,26 +66,11 @@ def test_a_chat_begun_renamed_and_deleted_elsewhere_changes_the_list_here(alice:
     for browser in (alice, elsewhere):
         expect(browser.chats).to_have_text(["Greetings & <b>more</b>"])
     expect(alice.page.get_by_role("heading", level=1)).to_have_text("Greetings & <b>more</b>")
-    elsewhere.menu(0, "Delete")
-    elsewhere.page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    elsewhere.delete(0)
     for browser in (alice, elsewhere):
         expect(browser.chats).to_have_count(0)
     expect(alice.page.get_by_text("This chat has been deleted.")).to_be_visible()
     expect(alice.send).to_be_disabled()
-
-
-def test_deleting_asks_first_and_escape_keeps_the_chat(alice: Visitor) -> None:
-    alice.ask_and_wait(scripted("Hi."), "Hi.")
-
-    alice.menu(0, "Delete")
-    alice.page.keyboard.press("Escape")
-    expect(alice.chats).to_have_count(1)
-    alice.menu(0, "Delete")
-    alice.page.get_by_role("dialog").get_by_role("button", name="Delete").click()
-
-    expect(alice.page).to_have_url(re.compile(r"/$"))
-    expect(alice.chats).to_have_count(0)
-    assert alice.api("/api/chats")["results"] == []
 
 
 def test_a_cut_connection_is_told_and_the_answer_goes_on_when_it_is_back(alice: Visitor) -> None:
@@ -171,13 +156,10 @@ def test_a_page_left_while_its_question_was_on_its_way_shows_it_once(alice: Visi
 def test_deleted_in_mid_answer_the_half_answer_says_that_it_was_stopped(alice: Visitor, elsewhere: Visitor) -> None:
     alice.ask_and_wait(scripted("First."), "First.")
     elsewhere.page.goto("/")
-    elsewhere.menu(0, "Delete")
-    dialog = elsewhere.page.get_by_role("dialog")
-    expect(dialog).to_be_visible()
     alice.ask(GROWING)
     expect(alice.answers.last).to_contain_text("word3")
 
-    dialog.get_by_role("button", name="Delete").click()
+    elsewhere.delete(0)
 
     expect(alice.page.get_by_text("This answer was stopped.")).to_be_visible()
     expect(alice.page.locator(".turn.live")).to_have_count(0)

@@ -48,23 +48,38 @@ def test_a_window_that_grows_wide_closes_the_drawer(alice: Visitor) -> None:
     alice.ask_and_wait(scripted("Hi."), "Hi.")
 
 
-def test_after_a_dialog_the_focus_is_back_at_the_chat(alice: Visitor) -> None:
+def test_after_renaming_the_focus_is_back_at_the_chat(alice: Visitor) -> None:
     for title in ("One", "Two"):
         alice.open_chat(title)
     alice.page.reload()
 
-    alice.menu(1, "Delete")
+    alice.menu(1, "Rename")
     alice.page.keyboard.press("Escape")
     expect(dots(alice, "One")).to_be_focused()
     alice.menu(1, "Rename")
     alice.page.get_by_label("Title").fill("Uno")
     alice.page.keyboard.press("Enter")
+
     expect(dots(alice, "Uno")).to_be_focused()
-    alice.menu(1, "Delete")
-    alice.page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+
+
+def test_by_keyboard_a_deletion_leads_to_undo_and_that_back_to_the_chat(alice: Visitor) -> None:
+    for title in ("One", "Two"):
+        alice.open_chat(title)
+    alice.page.reload()
+    keys = alice.page.keyboard
+
+    for leaves, next_focus in (("Enter", dots(alice, "One")), ("Escape", alice.page.locator(".new-chat"))):
+        dots(alice, "One").focus()
+        keys.press("Enter")
+        alice.page.locator(".chat", has_text="One").get_by_role("button", name="Delete").focus()
+        keys.press("Enter")
+        expect(alice.undo).to_be_focused()
+        keys.press(leaves)
+        expect(next_focus).to_be_focused()
 
     expect(alice.chats).to_have_text(["Two"])
-    expect(alice.page.locator(".new-chat")).to_be_focused()
+    expect(alice.undo).to_be_hidden()
 
 
 def test_a_list_that_changes_keeps_the_focus_where_it_was(alice: Visitor) -> None:

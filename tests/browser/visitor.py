@@ -92,6 +92,12 @@ class Visitor:
         chat.get_by_label("More about this chat").click()
         chat.get_by_role("button", name=choice).click()
 
+    def delete(self, place: int) -> None:
+        """Delete the chat at that place in the list, and do not want it back."""
+        self.menu(place, "Delete")
+        self.undo.focus()
+        self.page.keyboard.press("Escape")
+
     def open_chat(self, title: str) -> str:
         """Make a chat of that title, past the page; returns its id."""
         token = next(cookie["value"] for cookie in self.context.cookies() if cookie["name"] == "csrftoken")
@@ -159,6 +165,11 @@ class Visitor:
     @property
     def chats(self) -> Locator:
         return self.page.locator("#chat-list .label")
+
+    @property
+    def undo(self) -> Locator:
+        """Takes a deletion back."""
+        return self.page.get_by_role("button", name="Undo")
 
     def _hear(self, message: ConsoleMessage) -> None:
         text = message.text

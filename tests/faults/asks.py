@@ -52,6 +52,7 @@ RUN, STREAM = "/api/runs/<uuid:run_id>", "/api/runs/<uuid:run_id>/stream"
 CANCEL, RETRY = "/api/runs/<uuid:run_id>/cancel", "/api/runs/<uuid:run_id>/retry"
 PAGE = "/chats/<uuid:chat_id>"
 CONTINUE = f"{PAGE}/continue"
+FORMS = tuple(f"{PAGE}/{act}" for act in ("ask", "stop", "retry"))
 LIVE = frozenset({POSTGRES, STREAMS})
 
 API = (
@@ -93,6 +94,12 @@ PAGES = (
     Ask("GET", f"{PAGE}/export.json", 200, of="chat", by="session"),
     Ask("GET", CONTINUE, 405, of="chat", by="nobody", needs=NOTHING),
     Ask("POST", CONTINUE, 302, of="chat", by="session", body={}),
+    Ask("GET", "/ask", 405, by="nobody", needs=NOTHING),
+    Ask("POST", "/ask", 302, by="session", body={"content": SHORT}),
+    *(Ask("GET", form, 405, of="chat", by="nobody", needs=NOTHING) for form in FORMS),
+    Ask("POST", f"{PAGE}/ask", 302, of="chat to ask in by form", by="session", body={"content": SHORT}),
+    Ask("POST", f"{PAGE}/stop", 302, of="chat", by="session", body={}),
+    Ask("POST", f"{PAGE}/retry", 302, of="chat", by="session", body={"run": "none"}),
     Ask("GET", "/usage", 200, by="session"),
     Ask("GET", "/words/<str:language>.js", 200, of="language", by="nobody", needs=NOTHING),
     Ask("GET", "/language", 302, by="nobody", needs=NOTHING),

@@ -34,6 +34,7 @@ BACK_WITHIN_S = 60.0
 LOOK_EVERY_S = 0.1
 A_TOKEN = "t" * 32
 # Some 30 s of an answer, of characters that do not end where tokens do.
+CHATS = ("chat to delete", "chat to ask in", "chat to ask in once", "chat to ask in by form")
 LONG_TEXT = "No outage of a minute is seen by whoever reads this. 狐 🦊 é. " * 5
 LONG = f"[[script {json.dumps({'text': LONG_TEXT, 'split_characters': True})}]]"
 USAGE = next(ask for ask in asks.API if ask.route == "/api/usage")
@@ -173,7 +174,7 @@ class Cast:
 
     async def scene(self) -> Mapping[str, str]:
         """New things for what is used up by being asked for: chats, runs that have ended, a session."""
-        new = {name: await self.chat() for name in ("chat to delete", "chat to ask in", "chat to ask in once")}
+        new = {name: await self.chat() for name in CHATS}
         new |= {name: await self.run(asks.SHORT) for name in ("run to retry", "run to retry once")}
         retried = [new["run to retry"], new["run to retry once"]]
         await self.until("SELECT bool_and(status = 'done') FROM chat_run WHERE id = ANY(%s::uuid[])", retried)

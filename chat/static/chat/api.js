@@ -42,10 +42,11 @@ export class Refusal extends Error {
   }
 }
 
-/** Call the API and return its JSON, or null where there is none. Throws `Refusal`. */
-export async function call(method, path, body = {}, headers = {}) {
+/** Call the API, as `fetch` does with those options, and return its JSON, or null where there is none. Throws `Refusal`. */
+export async function call(method, path, body = {}, headers = {}, options = {}) {
   try {
     const answer = await fetch(path, {
+      ...options,
       method,
       headers: { "Content-Type": "application/json", "X-CSRFToken": csrfToken(), ...headers },
       body: method === "GET" ? undefined : JSON.stringify(body),

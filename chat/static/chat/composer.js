@@ -34,7 +34,7 @@ export class Composer {
     this.#content.addEventListener("input", () => this.#keep());
     this.#stop.addEventListener("click", () => this.#halt());
     this.#write(this.#content.value || draft.text);
-    this.#send.disabled = !this.#model; // the page comes with it disabled: before now it would send nothing
+    this.#send.disabled = !this.#model; // browsers may bring back how it was before a reload
     this.#showFull();
     this.focus();
   }

@@ -4,7 +4,6 @@
 export function onEscape(layers) {
   addEventListener("keydown", (event) => {
     if (event.key !== "Escape" || event.isComposing) return;
-    if (document.querySelector("dialog[open]")) return; // which the browser closes
     layers.some((close) => close());
   });
 }

@@ -9,12 +9,7 @@ import { Sidebar } from "./sidebar.js";
 const isAnOlderPage = !document.querySelector("#composer"); // read only; the links on it lead back
 const conversation = isAnOlderPage ? null : new Conversation();
 const drawer = new Drawer();
-const sidebar = new Sidebar({
-  renamed: () => conversation?.sync(),
-  deleted: (chatId) => {
-    if (chatId === document.querySelector("#main").dataset.chatId) location.assign("/");
-  },
-});
-onEscape([() => sidebar.closeMenu(), () => drawer.close(), () => conversation?.interrupt() ?? false]);
+const sidebar = new Sidebar(document.body.dataset.user, { renamed: () => conversation?.sync() });
+onEscape([() => sidebar.close(), () => drawer.close(), () => conversation?.interrupt() ?? false]);
 document.querySelector("#sign-out").addEventListener("submit", forgetDrafts);
 conversation?.open(sidebar);
