@@ -16,5 +16,8 @@ const sidebar = new Sidebar({
   },
 });
 onEscape([() => sidebar.closeMenu(), () => drawer.close(), () => conversation?.interrupt() ?? false]);
-document.querySelector("#sign-out").addEventListener("submit", forgetDrafts);
+document.querySelector("#sign-out").addEventListener("submit", () => {
+  forgetDrafts();
+  conversation?.forget();
+});
 conversation?.open(sidebar);
