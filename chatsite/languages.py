@@ -35,7 +35,7 @@ class PageLanguageMiddleware(LocaleMiddleware):
 @cache_control(public=True, max_age=FOR_GOOD_S, immutable=True)
 @require_safe
 def words(request: HttpRequest, language: str) -> HttpResponseBase:
-    """`/words/{language}.js`: what scripts say. Browsers keep it: its address tells the `edition`. 404 for no language."""
+    """`/words/{language}.js`: what scripts say. Its address tells the `edition`. 404 for no language."""
     if language not in dict(settings.LANGUAGES):
         raise Http404
     with translation.override(language):

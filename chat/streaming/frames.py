@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from chat.streaming.place import Place
 from inference.streams import Delta, Ended, Event, Reset, Started
@@ -35,6 +36,12 @@ def frame(place: Place, event: Event) -> bytes:
     """One event with its id: where a reader is once it has it."""
     name, data = described(event)
     return f"event: {name}\nid: {place}\ndata: {JSON.encode(data)}\n\n".encode()
+
+
+def of_run(run_id: UUID, told: bytes) -> bytes:
+    """The same events, and each says of which run it is: beside those of others its id would not."""
+    # JSON escapes line breaks: no text can hold this.
+    return told.replace(b'\ndata: {"', b'\ndata: {"run_id":"%b","' % str(run_id).encode())
 
 
 def queued(wait: Wait, tier: str) -> bytes:

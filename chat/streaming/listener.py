@@ -1,11 +1,12 @@
-"""One reader's way through a feed, alone or with a run's events."""
+"""One reader's way through a feed, alone or with the events of runs."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
+from uuid import UUID
 
 from django.conf import settings
 
@@ -45,10 +46,19 @@ async def _next(inbox: Inbox[Note], patience_s: float) -> Note | Dropped | None:
         return None
 
 
-async def merged(feed: AsyncGenerator[bytes, None], run: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
-    """What both say, as it comes, until the feed ends; the run may end before."""
-    async with aclosing(feed), aclosing(run):
-        waiting = {_coming(source): source for source in (feed, run)}
+async def of_run(run_id: UUID, events: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+    """A run's events as a feed brings them."""
+    async with aclosing(events):
+        async for told in events:
+            yield frames.of_run(run_id, told)
+
+
+async def merged(feed: AsyncGenerator[bytes, None], *runs: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+    """What all say, as it comes, until the feed ends; runs may end before."""
+    async with AsyncExitStack() as open_sources:
+        for source in (feed, *runs):
+            await open_sources.enter_async_context(aclosing(source))
+        waiting = {_coming(source): source for source in (feed, *runs)}
         try:
             while True:
                 done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)

@@ -2,57 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from uuid import UUID
 
-from django.http import HttpRequest
 from redis.exceptions import RedisError
 
 from chat.api.authentication import Credential
 from chat.models import Run, Status
 from chat.streaming.follower import backlog
 from chat.streaming.hub import Live
-from chat.streaming.listener import listen, merged
+from chat.streaming.listener import listen, merged, of_run
+from chat.streaming.naming import Part
 from chat.streaming.place import Place
 from chat.streaming.refusals import BadEventId, StreamsUnavailable
 from chat.streaming.service import Streams
-from inference.streams import EntryId, MalformedId, newest
+from inference.streams import EntryId, newest
 
 # Two minutes of a run, whose writer adds an entry every 30 ms at most.
 MAX_AHEAD = 4000
-
-
-def requested_place(request: HttpRequest, run: Run) -> Place:
-    """Where the client left off. Raises `BadEventId` for what can be no id of this run."""
-    # A browser reconnects to the address it was given: its header is newer than a `lastEventId` in there.
-    named = [request.headers.get("Last-Event-ID", ""), *reversed(request.GET.getlist("lastEventId"))]
-    text = next(filter(None, named), "")
-    if not text:
-        return Place()
-    try:
-        place = Place.parse(text)
-    except MalformedId as malformed:
-        raise BadEventId() from malformed
-    if not _is_issued(place, run):
-        raise BadEventId()
-    return place
-
-
-def _is_issued(place: Place, run: Run) -> bool:
-    if place.entry is None or place.entry.attempt > run.attempt:
-        return False
-    is_last = Status(run.status).is_terminal and place.entry.attempt == run.attempt
-    return is_last or not place.is_at_end
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A run, as its row was a moment ago, from a place on."""
-
-    run: Run
-    place: Place
 
 
 async def run_events(streams: Streams, user_id: UUID, part: Part, ended: ExitStack) -> AsyncGenerator[bytes, None]:
@@ -62,17 +31,18 @@ async def run_events(streams: Streams, user_id: UUID, part: Part, ended: ExitSta
 
 
 async def user_events(
-    streams: Streams, credential: Credential, part: Part | None, ended: ExitStack
+    streams: Streams, credential: Credential, parts: Sequence[Part], ended: ExitStack
 ) -> AsyncGenerator[bytes, None]:
-    """A user's feed, and a run's events with it until its end. Raises as `run_events` does."""
+    """A user's feed, and the events of runs with it until their ends. Raises as `run_events` does."""
     user_id = credential.user.pk
     ended.callback(streams.seats.take(user_id))
     inbox = await streams.feeds.join(user_id)
     ended.callback(streams.feeds.leave, user_id, inbox)
     feed = listen(inbox, credential.session)
-    if part and not part.place.is_at_end:
-        return merged(feed, await followed(streams, part.run, part.place))
-    return feed
+    ahead = [part for part in parts if not part.place.is_at_end]
+    runs = await asyncio.gather(*(followed(streams, part.run, part.place) for part in ahead))
+    named = [of_run(part.run.pk, events) for part, events in zip(ahead, runs, strict=True)]
+    return merged(feed, *named) if named else feed
 
 
 async def followed(streams: Streams, run: Run, place: Place) -> AsyncGenerator[bytes, None]:

@@ -15,6 +15,16 @@ class BadEventId(Invalid):
     detail = "Send the id of the last event you received, unchanged, or none to begin at the beginning."
 
 
+class TooManyNamed(Invalid):
+    """More runs than one feed brings."""
+
+    code = "too_many_named"
+    title = "Too many runs named"
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"A feed brings the events of {limit} runs at most. Name fewer.", limit=limit)
+
+
 class StreamsUnavailable(Problem):
     """The streams' Redis is away, and the run has not ended, so that Postgres does not have its text yet."""
 

@@ -1,4 +1,4 @@
-"""The addresses that stream: a run's events, and a user's feed with or without a run's."""
+"""The addresses that stream: a run's events, and a user's feed with or without those of runs."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from django.http import HttpResponse
 from django.http.response import HttpResponseBase
 from django.views.decorators.csrf import csrf_exempt
 
-from chat import problems
-from chat.streaming import opening
+from chat.streaming import naming, opening
 from chat.streaming.entrance import EventStream, admitted, readable_run, streams_of
-from chat.streaming.opening import Part, requested_place
+from chat.streaming.naming import Part
 
 
 @csrf_exempt  # it changes nothing
@@ -21,7 +20,7 @@ def run_events(request: ASGIRequest, run_id: UUID) -> HttpResponseBase:
     """Stream a run; a client that reconnects resumes behind its last event id. 204 when it has had the last one."""
     credential = admitted(request)
     run = readable_run(credential, run_id)
-    place = requested_place(request, run)
+    place = naming.requested_place(request, run)
     if place.is_at_end:
         return HttpResponse(status=204)
     reader = credential.user.pk
@@ -30,17 +29,7 @@ def run_events(request: ASGIRequest, run_id: UUID) -> HttpResponseBase:
 
 @csrf_exempt
 def user_events(request: ASGIRequest) -> HttpResponseBase:
-    """Stream what happens to the user's chats, and the events of the run that `run` names until its end."""
+    """Stream what happens to the user's chats, and the events of the runs that `run` names, each until its end."""
     credential = admitted(request)
-    part = None
-    if named := request.GET.get("run", ""):
-        run = readable_run(credential, _run_id(named))
-        part = Part(run, requested_place(request, run))
-    return EventStream(request, partial(opening.user_events, streams_of(request), credential, part))
-
-
-def _run_id(text: str) -> UUID:
-    try:
-        return UUID(text)
-    except ValueError:
-        raise problems.NotFound from None
+    parts = naming.parts(request, credential)
+    return EventStream(request, partial(opening.user_events, streams_of(request), credential, parts))

@@ -181,4 +181,4 @@ def test_signed_out_elsewhere_the_draft_is_there_after_signing_in_again(alice: V
     expect(alice.page).to_have_url(address)
     expect(alice.composer).to_have_value("Half a thought")
     alice.page.get_by_role("button", name="Sign out").click()
-    assert alice.page.evaluate("sessionStorage.length") == 0
+    assert alice.page.evaluate("sessionStorage.length + localStorage.length") == 0

@@ -79,9 +79,9 @@ class Visitor:
         expect(self.stop).to_be_hidden()
 
     def another_tab(self, address: str) -> Visitor:
-        """The same browser's next tab, once it listens."""
+        """The same browser's next tab, once it listens: by the connection that another tab of it holds."""
         tab = Visitor(self.context, self.context.new_page(), self.complaints)
-        with tab.page.expect_response("**/api/events*"):
+        with tab.page.expect_response(lambda response: response.request.resource_type == "fetch"):
             tab.page.goto(address)
         return tab
 

@@ -26,7 +26,7 @@ ARGUMENTS: Mapping[str, Callable[[Run], object]] = {
     "run_id": lambda run: run.pk,
 }
 # Ids in a query, which the URL map does not know.
-QUERIES = ("/api/events?run=<uuid:run_id>",)
+QUERIES = ("/api/events?run=<uuid:run_id>", "/api/events?run=<uuid:run_id>:1-0-0")
 # Django's admin asks for staff itself.
 OF_OTHERS = ("/admin/",)
 # Not OPTIONS: it describes the address, and looks nothing up.

@@ -78,6 +78,7 @@ API = (
     Ask("GET", "/api/events", 200),
     Ask("GET", "/api/events", 200, by="session"),
     Ask("GET", "/api/events?run=<live>", 200, of="live run", needs=LIVE),
+    Ask("GET", "/api/events?run=<live>&run=<live>:", 200, of="live run", needs=LIVE),
     Ask("GET", "/api/usage", 200),
     Ask("GET", "/api/models", 200),
     Ask("GET", "/api/nothing", 404, needs=NOTHING),

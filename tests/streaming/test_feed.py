@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
+from itertools import zip_longest
 from typing import Any
+from urllib.parse import urlencode
 from uuid import UUID, uuid4
 
 import pytest
@@ -23,10 +28,11 @@ from chat.streaming import inbox, rows
 from chat.streaming.connect import feeds_client
 from chat.streaming.feeds import Feeds, Told
 from chat.streaming.inbox import Dropped
+from chat.streaming.naming import MAX_RUNS
 from chatsite.asgi import Application
 from inference.streams import TERMINAL_SEQ
 from tests.metering import metered
-from tests.sse_client import Api, request
+from tests.sse_client import Api, Event, Reading, request
 from tests.streaming.listening import listening
 from tests.streaming.telling import TEXT, Telling, Web, serving, until
 from tests.streaming.test_hub import Wire
@@ -128,7 +134,7 @@ async def tell_all(telling: Telling) -> None:
     await telling.end()
 
 
-async def test_a_runs_events_are_merged_in_byte_for_byte(web: Web, telling: Telling) -> None:
+async def test_a_runs_events_are_merged_in_as_they_are_with_its_id(web: Web, telling: Telling) -> None:
     by_feed = f"/api/events?run={telling.run.pk}"
     live = [asyncio.create_task(raw(web, path, b"event: done")) for path in (telling.path, by_feed)]
     await until(lambda: web.readers == 2)
@@ -137,8 +143,10 @@ async def test_a_runs_events_are_merged_in_byte_for_byte(web: Web, telling: Tell
     whole, merged = await asyncio.wait_for(asyncio.gather(*live), 10)
 
     assert b"event: queued" in whole
-    assert merged == whole
-    assert await raw(web, by_feed, b"event: done") == await raw(web, telling.path, b"event: done")
+    with_id = b'data: {"run_id":"%b",' % str(telling.run.pk).encode()
+    assert merged == whole.replace(b"data: {", with_id)
+    again = await raw(web, telling.path, b"event: done")
+    assert await raw(web, by_feed, b"event: done") == again.replace(b"data: {", with_id)
 
 
 async def test_the_feed_goes_on_beside_a_run_and_after_its_end(web: Web, alice: User, telling: Telling) -> None:
@@ -179,6 +187,119 @@ async def test_a_run_that_is_not_to_be_read_is_404_and_a_place_that_never_was_40
     for place in ("x", "1-5000-3", "9-0-0", f"1-{TERMINAL_SEQ}-0"):
         async with web.api.stream(f"/api/events?run={telling.run.pk}", place) as answer:
             assert (answer.status, (await answer.json())["code"]) == (400, "bad_event_id")
+
+
+# With several
+
+
+@pytest.fixture
+def tellings(new_telling: Callable[[], Telling]) -> Sequence[Telling]:
+    return [new_telling() for _ in range(3)]
+
+
+@dataclass
+class Several:
+    """What a feed said of several runs."""
+
+    readings: dict[str, Reading] = field(default_factory=lambda: defaultdict(Reading))
+
+    def take(self, event: Event) -> None:
+        """As a browser's page does, which has each run's answer in a tab."""
+        if run_id := event.data.pop("run_id", None):
+            self.readings[run_id].take(event)
+
+    @property
+    def are_over(self) -> bool:
+        return all(reading.ended for reading in self.readings.values())
+
+
+def naming(*tellings: Telling, places: Sequence[str | None] = ()) -> str:
+    named = zip_longest((str(telling.run.pk) for telling in tellings), places)
+    return "/api/events?" + urlencode([("run", ":".join(filter(None, pair))) for pair in named])
+
+
+async def test_several_runs_are_merged_in_and_each_is_read_whole(
+    web: Web, alice: User, tellings: Sequence[Telling]
+) -> None:
+    several = Several()
+    async with listening(web.port, web.api.headers, naming(*tellings)) as page:
+        await until(lambda: web.readers == len(tellings))
+        assert seats(web) == 1
+        await asyncio.gather(*map(tell_all, tellings))
+        await until(lambda: sum(event.name == "done" for event in page.events) == len(tellings))
+        await tell(alice, ChatDeleted(CHAT))
+        await until(lambda: page.events[-1].name == "chat_deleted")
+        assert web.readers == 0
+
+    for event in page.events:
+        several.take(event)
+    assert {run_id: reading.text for run_id, reading in several.readings.items()} == {
+        str(telling.run.pk): TEXT for telling in tellings
+    }
+    assert several.are_over
+
+
+async def test_each_run_goes_on_from_its_own_place(web: Web, tellings: Sequence[Telling]) -> None:
+    first, second, over = tellings
+    await asyncio.gather(*map(tell_all, tellings))
+    places = ["1-1-5", None, f"1-{TERMINAL_SEQ}-{len(TEXT)}"]
+    # A browser that comes back by itself names the last id of any of them.
+    async with listening(web.port, web.api.headers, naming(*tellings, places=places), "1-3-15") as page:
+        await until(lambda: sum(event.name == "done" for event in page.events) == 2)
+
+    told = {
+        str(telling.run.pk): [e for e in page.events if e.data["run_id"] == str(telling.run.pk)] for telling in tellings
+    }
+    assert [event.name for event in told[str(second.run.pk)]][:2] == ["started", "delta"]
+    assert told[str(first.run.pk)][0].data["offset"] == 5
+    assert told[str(over.run.pk)] == []
+
+
+async def test_a_place_in_the_address_is_older_than_the_browsers_header(web: Web, telling: Telling) -> None:
+    await tell_all(telling)
+    for header, offset in ((None, 5), ("1-2-10", 10)):
+        async with listening(web.port, web.api.headers, naming(telling, places=["1-1-5"]), header) as page:
+            assert (await page.told())[0][1]["offset"] == offset
+
+
+async def test_one_run_that_is_not_hers_or_one_place_that_never_was_refuses_them_all(
+    web: Web, tellings: Sequence[Telling], bobs_key: str
+) -> None:
+    telling, other, _ = tellings
+    await telling.start()
+    good = naming(telling)
+    assert await refused(web, f"{good}&run={uuid4()}") == (404, "not_found")
+    assert await refused(web, f"{good}&run=x:1-0-0") == (404, "not_found")
+    for place in ("x", "1-5000-3", "9-0-0", f"1-{TERMINAL_SEQ}-0", ":"):
+        assert await refused(web, naming(other, telling, places=[None, place])) == (400, "bad_event_id")
+    async with request(web.port, "GET", naming(other, telling), bearer(bobs_key)) as answer:
+        assert answer.status == 404
+    assert seats(web) == 0
+
+
+async def test_more_runs_than_a_feed_brings_are_refused(web: Web, telling: Telling) -> None:
+    named = "&".join(f"run={uuid4()}" for _ in range(MAX_RUNS))
+    assert await refused(web, f"/api/events?{named}&run={telling.run.pk}") == (400, "too_many_named")
+    assert await refused(web, f"/api/events?{named}") == (404, "not_found")
+
+
+async def test_several_runs_are_looked_up_in_one_query(
+    web: Web, tellings: Sequence[Telling], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with metered(monkeypatch) as costs:
+        async with listening(web.port, web.api.headers, naming(*tellings)):
+            pass
+    assert sum("chat_run" in statement for statement in costs.statements) == 1
+
+
+async def refused(web: Web, path: str) -> tuple[int, str]:
+    async with web.api.stream(path) as answer:
+        return answer.status, (await answer.json())["code"]
+
+
+def seats(web: Web) -> int:
+    assert web.application._streams
+    return web.application._streams.seats.taken
 
 
 async def test_it_needs_a_credential_and_takes_nothing_but_get(web: Web) -> None:

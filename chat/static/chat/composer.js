@@ -94,6 +94,7 @@ export class Composer {
   /** Nothing can be sent from here any more; what was written can still be copied. */
   retire() {
     this.#isRetired = true;
+    this.#draft.retire();
     this.#send.disabled = true;
     this.#stop.hidden = true;
     this.#send.hidden = false;

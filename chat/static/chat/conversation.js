@@ -47,6 +47,11 @@ export class Conversation {
     return this.#composer.interrupt();
   }
 
+  /** Forget what was written. */
+  forget() {
+    this.#draft.forget();
+  }
+
   get #chatId() {
     return this.#main.dataset.chatId;
   }

@@ -1,102 +1,108 @@
-// The page's one connection: the user's feed, with the events of one run merged in.
+// What the page hears: its person's feed, with the events of one run merged in. All tabs share the connection.
 
+import { Line } from "./line.js";
+import { isAfter } from "./places.js";
 import { Pulse } from "./pulse.js";
+import { ENDINGS } from "./switchboard.js";
 
-const FEED_EVENTS = ["chat", "chat_deleted", "run_begun", "run_ended", "missed", "signed_out"];
-const RUN_EVENTS = ["queued", "started", "delta", "reset", "done", "cancelled", "failed"];
-const PAUSE_MAX_MS = 30_000;
+const REPLY_MS = 2_000; // in which a tab that lives answers another
 
 export class Feed {
   #hear;
-  #source = null;
+  #line = new Line(document.body.dataset.user, (message) => this.#heed(message));
+  #isListening = false;
   #run = null;
   #lastId = "";
-  #failures = 0;
-  #reopening = 0;
+  #wants = 0;
+  #isHeard = false; // until then what comes of the run may not be what comes next
+  #seizing = 0;
   #pulse = new Pulse(() => this.#revive());
 
   /** `hear(name, data)` gets every event, and "open", "lost" (it comes back by itself) and "closed" (see `resume`). */
   constructor(hear) {
     this.#hear = hear;
-    addEventListener("pagehide", () => this.close());
-    addEventListener("pageshow", (event) => event.persisted && this.#open());
+    addEventListener("pagehide", () => this.#line.leave());
+    addEventListener("pageshow", (event) => event.persisted && this.#isListening && this.#listen());
   }
 
   /** Listen, and to the run of that id, if any, from its beginning. */
   follow(run) {
     this.#run = run;
     this.#lastId = "";
-    this.#open();
+    this.#isListening = true;
+    this.#listen();
   }
 
   /** Go on where it was, over a new connection: this one is not to be trusted. */
   renew() {
-    this.#open();
+    this.#line.renew();
+    if (!this.#line.isLeading) this.#seizing ||= setTimeout(() => this.#seize(), REPLY_MS);
   }
 
   /** Go on where it was, after a pause that grows from failure to failure. */
   resume() {
-    clearTimeout(this.#reopening);
-    const pauseMs = Math.min(PAUSE_MAX_MS, 500 * 2 ** this.#failures++);
-    this.#reopening = setTimeout(() => this.#open(), pauseMs * (0.5 + Math.random() / 2));
+    this.#line.resume();
   }
 
   close() {
-    clearTimeout(this.#reopening);
-    this.#source?.close();
-    this.#source = null;
+    this.#isListening = false;
+    this.#settle();
+    this.#line.leave();
   }
 
-  #open() {
-    this.close();
+  #listen() {
+    this.#line.join();
+    this.#ask();
+  }
+
+  #ask() {
+    this.#isHeard = false;
     this.#pulse.begin();
-    const source = new EventSource(this.#address());
-    this.#source = source;
-    source.onopen = () => {
-      this.#pulse.feel();
-      this.#failures = 0;
-      this.#hear("open", {});
-    };
-    source.onerror = () => this.#hear(source.readyState === EventSource.CLOSED ? "closed" : "lost", {});
-    const heed = (names, hear) => {
-      for (const name of names) {
-        source.addEventListener(name, (event) => {
-          this.#pulse.feel();
-          hear(name, event);
-        });
-      }
-    };
-    heed(["hb"], () => {});
-    heed(FEED_EVENTS, (name, event) => this.#hear(name, JSON.parse(event.data)));
-    heed(RUN_EVENTS, (name, event) => this.#hearRun(name, event));
+    this.#line.want(++this.#wants, this.#run, this.#lastId);
+  }
+
+  #heed({ name, run, id, data, heard, hasGap }) {
+    if (!this.#isListening) return;
+    this.#settle();
+    if (name === "who") return this.#ask();
+    if (name === "opening") return this.#pulse.begin();
+    this.#pulse.feel();
+    if (name === "hb") return;
+    if (name === "open") return this.#connect(heard === this.#wants, hasGap);
+    if (run) return this.#hearRun(name, run, id, data);
+    this.#hear(name, data ?? {});
+  }
+
+  #connect(isHeard, hasGap) {
+    const isNew = isHeard && !this.#isHeard;
+    this.#isHeard ||= isHeard;
+    if (isNew || hasGap) this.#hear("open", {});
+  }
+
+  #hearRun(name, run, id, data) {
+    if (run !== this.#run || !this.#isHeard) return;
+    if (name !== "queued") {
+      if (!isAfter(id, this.#lastId)) return;
+      this.#lastId = id;
+    }
+    if (ENDINGS.includes(name)) this.#run = null;
+    this.#hear(name, data);
   }
 
   #revive() {
-    if (!this.#source) return; // nothing is wanted, or `resume` is about to
+    if (!this.#isListening || this.#line.isResting) return;
     this.#hear("lost", {});
     this.renew();
   }
 
-  #address() {
-    const query = new URLSearchParams();
-    if (this.#run) query.set("run", this.#run);
-    if (this.#run && this.#lastId) query.set("lastEventId", this.#lastId);
-    return `/api/events?${query}`;
+  /** The leader gave no answer. It can wait until somebody looks. */
+  #seize() {
+    this.#seizing = 0;
+    if (!document.hidden) this.#line.seize();
   }
 
-  #hearRun(name, event) {
-    // `queued` has no id of its own: the browser repeats the last.
-    if (name !== "queued") {
-      if (!isBehind(event.lastEventId, this.#lastId)) return;
-      this.#lastId = event.lastEventId;
-    }
-    this.#hear(name, JSON.parse(event.data));
+  #settle() {
+    clearTimeout(this.#seizing);
+    this.#seizing = 0;
   }
-}
-
-/** Whether the event of one id comes after that of the other: `<attempt>-<seq>-<offset>`. */
-function isBehind(id, last) {
-  const [attempt, seq] = id.split("-").map(Number);
-  const [lastAttempt, lastSeq] = (last || "0-0-0").split("-").map(Number);
-  return !last || attempt > lastAttempt || (attempt === lastAttempt && seq > lastSeq);
 }

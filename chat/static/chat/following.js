@@ -1,5 +1,6 @@
 // What the server says of the chat on the page: the answer that is being written, and news of everything else.
 
+import { forgetDraft } from "./draft.js";
 import { Feed } from "./feed.js";
 import { Mirror } from "./mirror.js";
 import { Notices } from "./notices.js";
@@ -109,6 +110,7 @@ export class Following {
         return this.#retire("signed-out");
       case "chat_deleted":
         this.#sidebar.remove(data.id);
+        forgetDraft(document.body.dataset.user, data.id);
         return data.id === this.#chatId ? this.#retire("gone") : undefined;
       case "run_begun":
         if (data.chat_id === this.#chatId && data.run_id !== this.run) return this.sync();

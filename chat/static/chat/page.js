@@ -11,5 +11,8 @@ const conversation = isAnOlderPage ? null : new Conversation();
 const drawer = new Drawer();
 const sidebar = new Sidebar(document.body.dataset.user, { renamed: () => conversation?.sync() });
 onEscape([() => sidebar.close(), () => drawer.close(), () => conversation?.interrupt() ?? false]);
-document.querySelector("#sign-out").addEventListener("submit", forgetDrafts);
+document.querySelector("#sign-out").addEventListener("submit", () => {
+  forgetDrafts();
+  conversation?.forget();
+});
 conversation?.open(sidebar);
