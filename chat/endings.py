@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
+from django.utils.translation import gettext_noop as _
+
 from chat.models import Run, Status
 from inference.streams import Ended
 from scheduler.prices import cost
@@ -13,16 +15,16 @@ WORKER_LOST = "worker_lost"
 QUEUE_TIMEOUT = "queue_timeout"
 # Codes of a failed run, and what its reader is told. Never the engine's own words: they may quote the prompt.
 DETAILS = {
-    "generation_failed": "The model failed while it wrote this answer.",
-    "prompt_rejected": "The model does not take this conversation.",
-    "unencodable_text": "The conversation holds characters that cannot be encoded.",
-    "template_refused": "The model's chat template does not take this conversation.",
-    "tokenizer_unusable": "The model's tokenizer cannot be used.",
-    QUEUE_TIMEOUT: "No worker was free in time. It cost you nothing; try again.",
-    WORKER_LOST: "The workers that wrote this answer went down, again and again.",
-    "background_timeout": "The model took too long for it.",
-    "background_empty": "The model wrote nothing of use.",
-    "internal_error": "Something went wrong on our side.",
+    "generation_failed": _("The model failed while it wrote this answer."),
+    "prompt_rejected": _("The model does not take this conversation."),
+    "unencodable_text": _("The conversation holds characters that cannot be encoded."),
+    "template_refused": _("The model's chat template does not take this conversation."),
+    "tokenizer_unusable": _("The model's tokenizer cannot be used."),
+    QUEUE_TIMEOUT: _("No worker was free in time. It cost you nothing; try again."),
+    WORKER_LOST: _("The workers that wrote this answer went down, again and again."),
+    "background_timeout": _("The model took too long for it."),
+    "background_empty": _("The model wrote nothing of use."),
+    "internal_error": _("Something went wrong on our side."),
 }
 # The same prompt would fail again.
 FINAL_CODES = frozenset({"prompt_rejected", "unencodable_text", "template_refused"})

@@ -15,13 +15,15 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.utils.http import content_disposition_header
+from django.utils.translation import gettext, ngettext
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
 
-from chat import markup, problems, services
+from chat import markup, problems, sentences, services
 from chat.api import paging
 from chat.api.errors import problem_of
 from chat.connections import given_back
+from chat.endings import DETAILS
 from chat.exporting import Form
 from chat.models import Chat, User
 from chat.turns import CUT_OFF, STOPPED, Tail, tail, turns
@@ -45,6 +47,11 @@ class Unsent:
     content: str
     model: str
     key: str
+
+    @property
+    def reason(self) -> str:
+        """Why, in words."""
+        return sentences.of(self.problem)
 
     @property
     def in_textarea(self) -> str:
@@ -112,7 +119,7 @@ def continue_chat(request: HttpRequest, chat_id: UUID) -> HttpResponse:
         raise Http404 from gone
     except (ModelUnknown, TokensError) as error:
         refusal = cast(problems.Problem, problem_of(error))
-        shown = {"address": address, "refusal": refusal}
+        shown = {"address": address, "reason": sentences.of(refusal)}
         return render(request, "chat/not_continued.html", shown, status=refusal.status)
 
 
@@ -146,6 +153,8 @@ def _frame(request: HttpRequest, cursor: str | None = None) -> dict[str, Any]:
         "stopped": STOPPED,
         "cut_off": CUT_OFF,
         "edition": edition(),
+        "sentences": {code: str(sentence) for code, sentence in sentences.SENTENCES.items()},
+        "failures": {code: gettext(detail) for code, detail in DETAILS.items()},
         "budget": Budget.of(_user(request)),
         "max_content_bytes": settings.MAX_CONTENT_BYTES,
     }
@@ -173,7 +182,16 @@ def _room(request: HttpRequest, chat: Chat, stands: Tail) -> dict[str, Any]:
     """Whether the chat takes another question, which matters once its last one has been answered."""
     limit = _user(request).tier.chat_turns
     is_full = chat.questions >= limit and not stands.live_run_id
-    return {"full": problems.ChatFull(chat.questions, limit), "is_full": is_full}
+    return {"full_reason": full_reason(limit), "is_full": is_full}
+
+
+def full_reason(limit: int) -> str:
+    """Why a chat takes no more questions, and the way on."""
+    return ngettext(
+        "This chat has its %(limit)s question. Begin a new one: it goes on from this chat's summary.",
+        "This chat has its %(limit)s questions. Begin a new one: it goes on from this chat's summary.",
+        limit,
+    ) % {"limit": limit}
 
 
 def _models(request: HttpRequest, stands: Tail) -> dict[str, Any]:

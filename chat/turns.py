@@ -8,12 +8,13 @@ from itertools import zip_longest
 from uuid import UUID
 
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext, gettext_lazy, ngettext
 
 from chat.endings import FINAL_CODES
 from chat.models import Chat, Message, Role, Run, Status
 
-STOPPED = "Stopped."
-CUT_OFF = "Cut off: this is the longest answer allowed here."
+STOPPED = gettext_lazy("Stopped.")
+CUT_OFF = gettext_lazy("Cut off: this is the longest answer allowed here.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +97,11 @@ def note(run: Run) -> str:
 def _ending(run: Run) -> str:
     match Status(run.status):
         case Status.FAILED:
-            return run.error_detail
+            return gettext(run.error_detail)
         case Status.CANCELLED:
-            return STOPPED
+            return str(STOPPED)
         case Status.DONE if run.finish_reason == "length":
-            return CUT_OFF
+            return str(CUT_OFF)
         case _:
             return ""
 
@@ -108,9 +109,11 @@ def _ending(run: Run) -> str:
 def _left_out(run: Run) -> str:
     if not run.answer_id or not run.left_out:
         return ""
-    if run.left_out == 1:
-        return "The oldest message of this chat did not fit and was left out here."
-    return f"The oldest {run.left_out} messages of this chat did not fit and were left out here."
+    return ngettext(
+        "The oldest message of this chat did not fit and was left out here.",
+        "The oldest %(count)s messages of this chat did not fit and were left out here.",
+        run.left_out,
+    ) % {"count": run.left_out}
 
 
 def _note_between(message: Message, following: Message | None, runs: dict[UUID, Run]) -> str:

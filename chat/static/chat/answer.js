@@ -1,6 +1,7 @@
 // One answer while it is being written: it only ever grows, once a frame.
 
 import { Markdown } from "./markdown.js";
+import { gettext } from "./words.js";
 
 export class Answer {
   #place;
@@ -20,7 +21,7 @@ export class Answer {
     this.#place = turn.querySelector(".text");
     this.#place.classList.add("markup");
     this.#begin("");
-    this.wait("Thinking…");
+    this.wait(gettext("Thinking…"));
   }
 
   /** What is said while there is no text yet. */

@@ -4,7 +4,9 @@ import { Refusal } from "./api.js";
 import { Full } from "./full.js";
 import { Refusals } from "./refusals.js";
 import { Size } from "./size.js";
+import { gettext } from "./words.js";
 
+const TOUCH = matchMedia("(hover: none) and (pointer: coarse)");
 const ROWS_MAX = 10;
 
 export class Composer {
@@ -45,7 +47,7 @@ export class Composer {
     this.#send.hidden = isLive;
     this.#stop.hidden = !isLive;
     this.#stop.disabled = false;
-    this.#stop.textContent = "Stop";
+    this.#stop.textContent = gettext("Stop");
     if (!isLive) this.refuse("");
     this.#showFull();
   }
@@ -118,7 +120,7 @@ export class Composer {
 
   async #halt() {
     this.#stop.disabled = true;
-    this.#stop.textContent = "Stopping…";
+    this.#stop.textContent = gettext("Stopping…");
     this.focus();
     const isTaken = await this.#trying(this.#acts.stop);
     if (!isTaken && !this.#isRetired) this.live = this.#isLive;
@@ -138,6 +140,7 @@ export class Composer {
   #press(event) {
     // Enter that ends a word in an input method sends nothing; Safari tells by the key code only.
     if (event.key !== "Enter" || event.shiftKey || event.isComposing || event.keyCode === 229) return;
+    if (TOUCH.matches) return; // there is no Shift+Enter: Enter breaks the line, the button sends
     event.preventDefault();
     this.#form.requestSubmit();
   }

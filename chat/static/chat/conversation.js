@@ -7,6 +7,7 @@ import { Following } from "./following.js";
 import { newKey, once } from "./once.js";
 import { Tail } from "./tail.js";
 import { Transcript } from "./transcript.js";
+import { ngettext, say } from "./words.js";
 
 const STOP_PATIENCE_MS = 10_000;
 // What is too much of a whole chat, where there is one message in it.
@@ -144,9 +145,19 @@ export class Conversation {
       return await once(key, path, body);
     } catch (error) {
       if (["chat_busy", "not_latest"].includes(error.code)) await this.sync();
-      if (error.code === "chat_full") this.#composer.setFull(true, error.data.detail);
+      if (error.code === "chat_full") this.#composer.setFull(true, fullAt(error.data.limit));
       const ofOne = this.#transcript.question ? undefined : OF_ONE_MESSAGE[error.code];
       throw ofOne ? new Refusal(ofOne) : error;
     }
   }
+}
+
+/** Why a chat takes no more questions, as its page will say when it is loaded again. */
+function fullAt(limit) {
+  const sentence = ngettext(
+    "This chat has its %(limit)s question. Begin a new one: it goes on from this chat's summary.",
+    "This chat has its %(limit)s questions. Begin a new one: it goes on from this chat's summary.",
+    limit,
+  );
+  return say(sentence, { limit });
 }

@@ -2,6 +2,7 @@
 
 import { call } from "./api.js";
 import { plain } from "./rich.js";
+import { gettext } from "./words.js";
 
 const SAID_MS = 2_000;
 
@@ -10,7 +11,7 @@ export async function copyBy(button) {
   const box = button.closest(".code");
   const label = button.textContent;
   const isCopied = await put(box ? plain(box) : written(button.closest(".turn")));
-  button.textContent = isCopied ? "Copied" : "Not copied";
+  button.textContent = isCopied ? gettext("Copied") : gettext("Not copied");
   button.disabled = true; // until it says again what it does
   setTimeout(() => Object.assign(button, { textContent: label, disabled: false }), SAID_MS);
 }

@@ -1,5 +1,7 @@
 // Headings between the chats of the list, by the reader's own days, which the server does not know.
 
+import { gettext } from "./words.js";
+
 const DAY_MS = 86_400_000;
 const MONTH = new Intl.DateTimeFormat(document.documentElement.lang, { month: "long", year: "numeric" });
 
@@ -36,10 +38,10 @@ export class Days {
 
 function nameOf(moment, now) {
   const ago = dayNumber(now) - dayNumber(moment);
-  if (ago < 1) return "Today"; // of the future too: clocks differ
-  if (ago === 1) return "Yesterday";
-  if (ago <= 7) return "Previous 7 days";
-  if (ago <= 30) return "Previous 30 days";
+  if (ago < 1) return gettext("Today"); // of the future too: clocks differ
+  if (ago === 1) return gettext("Yesterday");
+  if (ago <= 7) return gettext("Previous 7 days");
+  if (ago <= 30) return gettext("Previous 30 days");
   return MONTH.format(moment);
 }
 

@@ -5,6 +5,7 @@ import { Feed } from "./feed.js";
 import { Mirror } from "./mirror.js";
 import { Notices } from "./notices.js";
 import { Run } from "./run.js";
+import { gettext } from "./words.js";
 
 export class Following {
   #main = document.querySelector("#main");
@@ -74,7 +75,7 @@ export class Following {
     });
     this.#tail.show(id);
     this.#composer.live = true;
-    this.#notices.say("Answering…");
+    this.#notices.say(gettext("Answering…"));
     this.#feed.follow(id);
   }
 
@@ -83,7 +84,7 @@ export class Following {
     this.#leave(data.message_id);
     const note = this.#notices.ending(status, data);
     this.#tail.show(id, { note, isFailed: status === "failed", isRetryable: data.retryable ?? true });
-    this.#notices.sayEnded(note);
+    this.#notices.sayEnded(note, data.message_id && this.#transcript.answer);
     this.#transcript.scroll.keep();
     if (!isWhole) this.sync();
   }
@@ -160,7 +161,7 @@ export class Following {
     this.#transcript.adopt(page);
     this.#tail.adopt(page);
     this.#composer.setFull(!page.querySelector("#full").hidden, page.querySelector("#full-reason").textContent);
-    if (hasEnded) this.#notices.sayEnded(this.#tail.note);
+    if (hasEnded) this.#notices.sayEnded(this.#tail.note, this.#transcript.answer);
     this.#adopted();
     if (liveRun) this.begin(liveRun);
   }

@@ -1,17 +1,20 @@
 // What the page says beside the messages: aloud, to who cannot see it, and in the banner above.
 
+import { gettext } from "./words.js";
+
+const FAILURES = JSON.parse(document.querySelector("#failures").textContent);
 const RETIRED = {
   "signed-out": {
-    text: "You have been signed out.",
-    link: "Sign in again",
+    text: gettext("You have been signed out."),
+    link: gettext("Sign in again"),
     href: () => `/sign-in?${new URLSearchParams({ next: location.pathname })}`,
-    unfinished: "The rest of this answer will be here when you have signed in again.",
+    unfinished: gettext("The rest of this answer will be here when you have signed in again."),
   },
   gone: {
-    text: "This chat has been deleted.",
-    link: "Begin a new chat",
+    text: gettext("This chat has been deleted."),
+    link: gettext("Begin a new chat"),
     href: () => "/",
-    unfinished: "This answer was stopped.",
+    unfinished: gettext("This answer was stopped."),
   },
 };
 
@@ -26,15 +29,15 @@ export class Notices {
     this.#status.textContent = text;
   }
 
-  /** Tell a screen reader that a run has ended, which left that note. */
-  sayEnded(note) {
-    this.say(note || "Answer complete.");
+  /** Tell a screen reader that a run has ended: how, and the whole answer, once. */
+  sayEnded(note, answer) {
+    this.say([note || gettext("Answer complete."), answer].filter(Boolean).join(" "));
   }
 
   /** How a run ended, in a sentence; empty for one that went well. */
-  ending(status, { detail, finish_reason: reason }) {
+  ending(status, { code, detail, finish_reason: reason }) {
     const { stopped, cutOff } = this.#composer.dataset;
-    if (status === "failed") return detail;
+    if (status === "failed") return FAILURES[code] ?? detail;
     if (status === "cancelled") return stopped;
     return reason === "length" ? cutOff : "";
   }
@@ -47,8 +50,8 @@ export class Notices {
   lost() {
     this.#show(
       navigator.onLine
-        ? "The connection is lost. Reconnecting…"
-        : "You are offline. What you write is kept, and the page goes on when you are back.",
+        ? gettext("The connection is lost. Reconnecting…")
+        : gettext("You are offline. What you write is kept, and the page goes on when you are back."),
     );
   }
 

@@ -1,5 +1,7 @@
 // What stands above the composer while the server would not take something: why, and when it may be tried again.
 
+import { gettext } from "./words.js";
+
 const SECOND_MS = 1_000;
 const LONGEST_S = 600; // a longer wait is told by the clock, in the sentence
 
@@ -27,7 +29,7 @@ export class Refusals {
   #count(until) {
     const tick = () => {
       const leftS = Math.ceil((until - Date.now()) / SECOND_MS);
-      if (leftS <= 0) return this.show("You can try again now.");
+      if (leftS <= 0) return this.show(gettext("You can try again now."));
       this.#countdown.textContent = clock(leftS);
       this.#countdown.hidden = false;
     };

@@ -1,6 +1,8 @@
 // What makes an answer more than its text: colours in code, formulas that are set, buttons to copy. Each is done once,
 // when it comes near the screen, by libraries that are loaded when there is something for them to do.
 
+import { gettext } from "./words.js";
+
 // As the import map names them; written within `import()`, Django would take them for files beside this one.
 const HIGHLIGHTER = "highlight";
 const FORMULAS = "katex";
@@ -54,7 +56,7 @@ export function handOver(old, fresh) {
 export function equip(box) {
   if (box.querySelector("button")) return;
   const button = document.createElement("button");
-  Object.assign(button, { type: "button", className: "copy", textContent: "Copy" });
+  Object.assign(button, { type: "button", className: "copy", textContent: gettext("Copy") });
   button.dataset.act = "copy";
   box.querySelector(".language").after(button);
 }

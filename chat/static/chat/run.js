@@ -1,6 +1,7 @@
 // The run that the page follows: what its events do to the answer on the screen.
 
 import { Waiting } from "./waiting.js";
+import { gettext } from "./words.js";
 
 const STALL_MS = 6_000; // longer than a busy engine takes for a step
 
@@ -30,9 +31,9 @@ export class Run {
       case "queued":
         return this.#waiting.hear(data);
       case "started":
-        this.#say("Answering…");
+        this.#say(gettext("Answering…"));
         this.#expect();
-        return this.#answer.wait("Thinking…");
+        return this.#answer.wait(gettext("Thinking…"));
       case "delta":
         this.#expect();
         return this.#answer.add(data.text, data.offset) ? undefined : this.#readAgain();
@@ -54,7 +55,7 @@ export class Run {
   #expect() {
     clearTimeout(this.#stalling);
     this.#stalling = setTimeout(() => {
-      this.#answer.stall("No words for a while. Should the worker be gone, another goes on from here.");
+      this.#answer.stall(gettext("No words for a while. Should the worker be gone, another goes on from here."));
     }, STALL_MS);
   }
 

@@ -1,5 +1,7 @@
 // How large the message is that is being written, once that matters.
 
+import { gettext, number, say } from "./words.js";
+
 const NEAR = 0.8; // of what the server takes
 const BYTES_A_UNIT = 3; // of UTF-8, at most, for each of UTF-16
 const encoder = new TextEncoder();
@@ -15,11 +17,14 @@ export class Size {
     const isTooLarge = bytes > this.#maxBytes;
     this.#place.hidden = bytes < NEAR * this.#maxBytes;
     this.#place.classList.toggle("over", isTooLarge);
-    this.#place.textContent = `${kilobytes(bytes)} of ${kilobytes(this.#maxBytes)} KB${isTooLarge ? ": shorten it to send it" : ""}`;
+    const sentence = isTooLarge
+      ? gettext("%(size)s of %(most)s KB: shorten it to send it")
+      : gettext("%(size)s of %(most)s KB");
+    this.#place.textContent = say(sentence, { size: kilobytes(bytes), most: kilobytes(this.#maxBytes) });
     return !isTooLarge;
   }
 }
 
 function kilobytes(bytes) {
-  return (bytes / 1024).toLocaleString(undefined, { maximumFractionDigits: 1 });
+  return number(bytes / 1024, { maximumFractionDigits: 1 });
 }

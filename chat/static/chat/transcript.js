@@ -5,8 +5,9 @@ import { copyBy } from "./copying.js";
 import { handOver, isSelected, Rich } from "./rich.js";
 import { Scroll } from "./scroll.js";
 import { visit } from "./visit.js";
+import { gettext } from "./words.js";
 
-const NAMES = { user: "You", assistant: "Palaver" };
+const NAMES = { user: gettext("You"), assistant: "Palaver" };
 
 export class Transcript {
   #turns = document.querySelector("#turns");
@@ -33,6 +34,13 @@ export class Transcript {
   get question() {
     const turn = [...this.#turns.querySelectorAll(".turn.user:not(.pending)")].at(-1);
     return turn && { id: turn.dataset.messageId, text: turn.querySelector(".text").textContent };
+  }
+
+  /** The newest answer, as it is read out. */
+  get answer() {
+    const text = this.#turns.querySelector(".turn.assistant:last-child .text")?.cloneNode(true);
+    for (const button of text?.querySelectorAll("button") ?? []) button.remove();
+    return text?.textContent.trim() ?? "";
   }
 
   /** Show a question that is on its way to the server. */

@@ -1,7 +1,9 @@
 // A run's wait for a worker, in words.
 
+import { gettext, isEnglish, say } from "./words.js";
+
 const SAY_AGAIN_MS = 30_000; // the words change every two seconds, and a screen reader would read out each change
-const ENDINGS = { one: "st", two: "nd", few: "rd", other: "th" };
+const ENDINGS = { one: "st", two: "nd", few: "rd", other: "th" }; // of English ordinals
 const ordinals = new Intl.PluralRules("en", { type: "ordinal" });
 
 export class Waiting {
@@ -17,7 +19,7 @@ export class Waiting {
 
   /** There is news of the wait: what a `queued` event says. */
   hear({ position, eta_s: etaS }) {
-    const text = position ? inLine(position, etaS) : "Waiting in the queue.";
+    const text = position ? inLine(position, etaS) : gettext("Waiting in the queue.");
     this.#show(text);
     if (performance.now() - this.#saidAt < SAY_AGAIN_MS) return;
     this.#saidAt = performance.now();
@@ -26,12 +28,18 @@ export class Waiting {
 }
 
 function inLine(position, etaS) {
-  const place = `Waiting: ${position}${ENDINGS[ordinals.select(position)]} in line`;
-  return etaS === null ? `${place}.` : `${place}, about ${span(etaS)}.`;
+  const place = ordinal(position);
+  if (etaS === null) return say(gettext("Waiting: %(place)s in line."), { place });
+  return say(gettext("Waiting: %(place)s in line, about %(span)s."), { place, span: span(etaS) });
+}
+
+function ordinal(position) {
+  return isEnglish ? `${position}${ENDINGS[ordinals.select(position)]}` : position;
 }
 
 function span(seconds) {
-  if (seconds < 90) return `${seconds} s`;
+  if (seconds < 90) return say(gettext("%(count)s s"), { count: seconds });
   const minutes = Math.round(seconds / 60);
-  return minutes < 90 ? `${minutes} min` : `${Math.round(minutes / 60)} h`;
+  if (minutes < 90) return say(gettext("%(count)s min"), { count: minutes });
+  return say(gettext("%(count)s h"), { count: Math.round(minutes / 60) });
 }

@@ -10,6 +10,8 @@ export const ngettext = globalThis.ngettext ?? either;
 
 const { lang } = document.documentElement;
 
+export const isEnglish = lang === "en";
+
 /** A sentence with `%(name)s` replaced; numbers are written as the language writes them. */
 export function say(sentence, data) {
   return sentence.replace(/%\((\w+)\)s/g, (_, name) => number(data[name]));
