@@ -6,7 +6,7 @@ import ast
 import gettext
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from io import BytesIO
 from pathlib import Path
 
@@ -24,11 +24,11 @@ from chatsite import languages
 ROOT = Path(settings.BASE_DIR)
 LANGUAGES = {"fa": "fa", "zh-hans": "zh_Hans"}
 # As makemessages calls them; the pages' own sources, without the admin's.
-PYTHON_KEYWORDS = {
+PYTHON_KEYWORDS: Mapping[str, tuple[int, ...] | None] = {
     **dict.fromkeys(("_", "gettext", "gettext_lazy", "gettext_noop")),
     "ngettext": (1, 2),
 }
-SCRIPT_KEYWORDS = {"gettext": None, "ngettext": (1, 2)}
+SCRIPT_KEYWORDS: Mapping[str, tuple[int, ...] | None] = {"gettext": None, "ngettext": (1, 2)}
 # What Django makes of a template is not quite Python.
 OF_TEMPLATES = re.compile(r"""\bn?gettext\((u?(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"))""")
 PLACES = re.compile(r"%\(\w+\)s")
@@ -55,14 +55,16 @@ def said_by_scripts() -> Iterator[str]:
         yield from _found("javascript", path.read_bytes(), SCRIPT_KEYWORDS)
 
 
-def _found(method: str, source: bytes, keywords: dict[str, tuple[int, ...] | None]) -> Iterator[str]:
-    for _, message, _, _ in extract(method, BytesIO(source), keywords=keywords):  # type: ignore[arg-type]
+def _found(method: str, source: bytes, keywords: Mapping[str, tuple[int, ...] | None]) -> Iterator[str]:
+    for _, message, _, _ in extract(method, BytesIO(source), keywords=keywords):
         yield message[0] if isinstance(message, tuple) else message
 
 
 @pytest.mark.parametrize("folder", LANGUAGES.values())
 @pytest.mark.parametrize(("domain", "said"), [("django", said_by_pages), ("djangojs", said_by_scripts)])
-def test_every_sentence_is_translated_and_keeps_what_is_filled_in(folder: str, domain: str, said) -> None:  # type: ignore[no-untyped-def]
+def test_every_sentence_is_translated_and_keeps_what_is_filled_in(
+    folder: str, domain: str, said: Callable[[], Iterator[str]]
+) -> None:
     translations = catalog(folder, domain)
     sentences = set(said())
     assert len(sentences) > 30
@@ -70,7 +72,7 @@ def test_every_sentence_is_translated_and_keeps_what_is_filled_in(folder: str, d
         found = translations.get(sentence)
         assert found is not None, sentence
         assert not found.fuzzy, sentence
-        whole = found.id[-1] if isinstance(found.id, tuple) else found.id
+        whole = str(found.id[-1] if isinstance(found.id, tuple) else found.id)
         forms = found.string if isinstance(found.string, tuple) else (found.string,)
         for form in forms:
             assert form, sentence
