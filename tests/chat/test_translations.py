@@ -74,7 +74,7 @@ def test_every_sentence_is_translated_and_keeps_what_is_filled_in(
         assert not found.fuzzy, sentence
         whole = str(found.id[-1] if isinstance(found.id, tuple) else found.id)
         forms = found.string if isinstance(found.string, tuple) else (found.string,)
-        for form in forms:
+        for form in map(str, forms):
             assert form, sentence
             assert set(PLACES.findall(form)) == set(PLACES.findall(whole)), sentence
     kept = {message.id[0] if isinstance(message.id, tuple) else message.id for message in translations}
