@@ -17,7 +17,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from html import unescape
@@ -68,6 +68,23 @@ LONG_TASKS = """() => {
     .observe({ type: "longtask", buffered: true });
 }"""
 LENGTH = "document.querySelector('.turn.assistant:last-child .text')?.textContent.length ?? 0"
+# What Lighthouse looks at, as far as the browser itself tells it.
+AUDIT = """() => new Promise((resolve) => {
+  const seen = { lcp: 0, cls: 0, blocking: 0 };
+  const look = (type, heed) =>
+    new PerformanceObserver((list) => list.getEntries().forEach(heed)).observe({ type, buffered: true });
+  look("largest-contentful-paint", ({ startTime }) => (seen.lcp = startTime));
+  look("layout-shift", ({ value, hadRecentInput }) => (seen.cls += hadRecentInput ? 0 : value));
+  look("longtask", ({ duration }) => (seen.blocking += duration - 50));
+  const files = performance.getEntriesByType("resource");
+  setTimeout(() => resolve({
+    ...seen,
+    fcp: performance.getEntriesByName("first-contentful-paint")[0].startTime,
+    requests: files.length + 1,
+    kilobytes: files.reduce((sum, { transferSize }) => sum + transferSize, 0) / 1024,
+    nodes: document.querySelectorAll("*").length,
+  }), 1500);
+})"""
 MESSAGES = """
     INSERT INTO chat_message (id, chat_id, position, role, content, token_count)
     SELECT gen_random_uuid(), %s, n, CASE n %% 2 WHEN 0 THEN 'user' ELSE 'assistant' END,
@@ -190,18 +207,19 @@ def report(found: Written) -> Written:
 
 
 def open_long_chat(stack: Stack, browser: Browser) -> None:
-    """Four hundred messages: how long until they are painted, the first time and again."""
+    """A new chat and one of four hundred messages, whose answers are rendered the first time and read the next."""
     with arrived(stack, browser) as alice:
         chat_id = alice.open_chat("Long")
         with psycopg.connect(stack.database_url, autocommit=True) as connection:
             connection.execute(MESSAGES, [chat_id, SECTION.format(number=1)])
-        for how in ("the first time, its answers not yet rendered", "again", "again"):
-            alice.page.goto(f"/chats/{chat_id}")
-            took: Sequence[float] = alice.page.evaluate(
-                "() => performance.getEntriesByType('paint').map(({ startTime }) => startTime)"
+        for address in ("/", *[f"/chats/{chat_id}"] * 3):
+            alice.page.goto(address)
+            found: Mapping[str, float] = alice.page.evaluate(AUDIT)
+            sys.stdout.write(
+                f"{'400 messages' if chat_id in address else 'new chat'}: first paint {found['fcp']:.0f} ms, "
+                f"largest {found['lcp']:.0f} ms, layout shift {found['cls']:.3f}, blocked {found['blocking']:.0f} ms, "
+                f"{found['requests']:.0f} requests, {found['kilobytes']:.0f} KB, {found['nodes']:.0f} elements\n"
             )
-            loaded: float = alice.page.evaluate("performance.timing.loadEventEnd - performance.timing.navigationStart")
-            sys.stdout.write(f"400 messages, {how}: painted after {max(took):.0f} ms, loaded {loaded:.0f} ms\n")
 
 
 if __name__ == "__main__":
