@@ -65,7 +65,7 @@ def test_stop_keeps_the_text_so_far_and_retry_replaces_it(alice: Visitor) -> Non
     begun = alice.answers.inner_text()
     assert LONG.startswith(begun)
     assert begun != LONG
-    assert alice.stored[1:] == [begun]
+    assert [text.rstrip() for text in alice.stored[1:]] == [begun]  # a page shows no blank at the end
     alice.retry.click()
     expect(alice.answers).to_have_text([LONG])
     expect(alice.note).to_be_hidden()

@@ -91,7 +91,7 @@ def test_a_draft_of_a_chat_that_is_deleted_is_forgotten(alice: Visitor) -> None:
     assert alice.page.evaluate("localStorage.length") == 1
 
     alice.menu(0, "Delete")
-    alice.page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    expect(alice.page.get_by_role("button", name="Undo")).to_be_hidden(timeout=20_000)
 
     expect(alice.chats).to_have_count(0)
-    assert alice.page.evaluate("localStorage.length") == 0
+    alice.page.wait_for_function("() => localStorage.length === 0")

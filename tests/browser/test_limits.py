@@ -61,11 +61,11 @@ def test_a_chat_that_is_being_answered_takes_no_second_question(alice: Visitor) 
     expect(alice.refusal).to_be_hidden()
 
 
-def test_a_tab_that_did_not_know_learns_that_the_chat_is_busy(alice: Visitor) -> None:
+def test_a_browser_that_did_not_know_learns_that_the_chat_is_busy(alice: Visitor, elsewhere: Visitor) -> None:
     alice.ask_and_wait(scripted("First."), "First.")
-    second = alice.another_tab(alice.page.url)
+    second = elsewhere
     second.page.route("**/api/events*", lambda route: route.abort())
-    second.page.reload()
+    second.page.goto(alice.page.url)
     alice.ask(SILENCE)
     expect(alice.stop).to_be_visible()
 

@@ -17,6 +17,7 @@ export class Transcript {
   #pending = null;
   #rich;
   #isOpening = false;
+  #isPressed = false;
   #top = new IntersectionObserver((seen) => this.#reach(seen), {
     root: document.querySelector("#scroll"),
     rootMargin: "600px",
@@ -169,10 +170,12 @@ export class Transcript {
   }
 
   async #openEarlier({ isPressed }) {
+    this.#isPressed ||= isPressed;
     if (this.#isOpening) return;
     this.#isOpening = true;
     const { document: page } = await visit(document.querySelector("#earlier").href);
-    this.#isOpening = false;
+    const wasPressed = this.#isPressed;
+    this.#isOpening = this.#isPressed = false;
     if (!page) return; // the link is still there to be pressed
     const earlier = [...page.querySelectorAll("#turns > .turn")];
     this.scroll.hold(() => {
@@ -180,7 +183,7 @@ export class Transcript {
       this.#rich.dress(this.#turns);
       this.#adoptEarlier(page);
     });
-    if (!isPressed) return;
+    if (!wasPressed) return;
     earlier[0].tabIndex = -1;
     earlier[0].focus({ preventScroll: true });
   }
