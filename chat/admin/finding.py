@@ -25,7 +25,6 @@ class FoundAdmin(ReadOnlyAdmin):
     ids: ClassVar[Sequence[str]]
     owner: ClassVar[str]
     search_fields = ("id",)  # for the box: what is searched is below
-    search_help_text = "A whole id, or a part of the owner's name."
 
     def get_search_results(
         self, _request: HttpRequest, queryset: QuerySet[Row], search_term: str

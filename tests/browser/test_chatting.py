@@ -35,7 +35,7 @@ def test_an_answer_grows_step_by_step_and_is_what_was_stored(alice: Visitor) -> 
     assert re.search(r"/chats/[0-9a-f-]{36}$", alice.page.url)
     expect(alice.composer).to_have_value("")
     expect(alice.composer).to_be_focused()
-    expect(alice.status).to_have_text("Answer complete.")
+    expect(alice.status).to_have_text(f"Answer complete. {LONG}")
 
 
 def test_a_reload_in_mid_answer_goes_on_and_ends_with_the_whole_answer_once(alice: Visitor) -> None:

@@ -39,7 +39,7 @@ def test_too_many_answers_at_once_are_refused_with_what_to_do_and_the_text_is_ke
 
     second.ask(scripted("Now."))
 
-    expect(second.refusal).to_contain_text("Your plan allows 1 answer at a time.")
+    expect(second.refusal).to_contain_text("Your plan allows so many answers at a time: 1.")
     expect(second.composer).to_have_value(scripted("Now."))
     alice.stop.click()
     expect(alice.stop).to_be_hidden()

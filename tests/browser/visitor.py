@@ -70,7 +70,10 @@ class Visitor:
         self.page.wait_for_load_state()  # Chromium drops keys that are pressed before it has painted
         expect(self.send).to_be_enabled()
         self.composer.fill(question)
-        self.composer.press("Enter")
+        if self.page.evaluate("matchMedia('(hover: none) and (pointer: coarse)').matches"):
+            self.send.tap()  # where Enter breaks the line
+        else:
+            self.composer.press("Enter")
 
     def ask_and_wait(self, question: str, answer: str) -> None:
         """Ask, and wait until the answer is whole."""

@@ -14,6 +14,11 @@ export class Refusal extends Error {
     this.code = code;
     this.data = data;
   }
+
+  /** Seconds until another try makes sense; none where that hangs on something else than time. */
+  get waitS() {
+    return this.code === "too_many_runs" ? 0 : (this.data.wait_s ?? 0);
+  }
 }
 
 /** Call the API, as `fetch` does with those options, and return its JSON, or null where there is none. Throws `Refusal`. */

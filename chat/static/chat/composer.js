@@ -132,7 +132,7 @@ export class Composer {
       return true;
     } catch (error) {
       if (!(error instanceof Refusal)) throw error;
-      this.refuse(error.message, error.data.wait_s);
+      this.refuse(error.message, error.waitS);
       return false;
     }
   }

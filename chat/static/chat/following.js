@@ -84,7 +84,7 @@ export class Following {
     this.#leave(data.message_id);
     const note = this.#notices.ending(status, data);
     this.#tail.show(id, { note, isFailed: status === "failed", isRetryable: data.retryable ?? true });
-    this.#notices.sayEnded(note, data.message_id && this.#transcript.answer);
+    this.#notices.sayEnded(note, status === "done" && this.#transcript.answer);
     this.#transcript.scroll.keep();
     if (!isWhole) this.sync();
   }
@@ -161,7 +161,7 @@ export class Following {
     this.#transcript.adopt(page);
     this.#tail.adopt(page);
     this.#composer.setFull(!page.querySelector("#full").hidden, page.querySelector("#full-reason").textContent);
-    if (hasEnded) this.#notices.sayEnded(this.#tail.note, this.#transcript.answer);
+    if (hasEnded) this.#notices.sayEnded(this.#tail.note, !this.#tail.note && this.#transcript.answer);
     this.#adopted();
     if (liveRun) this.begin(liveRun);
   }
