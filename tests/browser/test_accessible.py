@@ -30,7 +30,8 @@ def fox(number: int) -> str:
     return f"{number} over the lazy dog, and on, and on, and on, and on, and on, and on, and on, and on"  # far
 ```
 """
-SCHEMES = ("light", "dark")
+# By day on a wide screen, by night on a telephone.
+VIEWS = (("light", DESKTOP), ("dark", PHONE))
 PROMOTE = "UPDATE chat_user SET is_staff = true, is_superuser = true WHERE username = %s"
 
 
@@ -47,19 +48,18 @@ def reader(browser: Browser, scripted_stack: Stack) -> Iterator[Visitor]:
 
 
 def assert_accessible(visitor: Visitor) -> None:
-    """In both colour schemes and both widths."""
+    """In both colour schemes, and at both widths."""
     found = []
-    for scheme in SCHEMES:
-        for size in (DESKTOP, PHONE):
-            visitor.page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]  # one of its literals
-            visitor.page.set_viewport_size(size)
-            visitor.page.wait_for_timeout(300)  # the admin's colours pass over into each other
-            violations = Axe().run(visitor.page).response["violations"]
-            found += [
-                (scheme, size["width"], each["id"], node["html"][:200], node["failureSummary"][:300])
-                for each in violations
-                for node in each["nodes"]
-            ]
+    for scheme, size in VIEWS:
+        visitor.page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]  # one of its literals
+        visitor.page.set_viewport_size(size)
+        visitor.page.wait_for_timeout(300)  # the admin's colours pass over into each other
+        violations = Axe().run(visitor.page).response["violations"]
+        found += [
+            (scheme, size["width"], each["id"], node["html"][:200], node["failureSummary"][:300])
+            for each in violations
+            for node in each["nodes"]
+        ]
     visitor.page.set_viewport_size(DESKTOP)
     assert found == []
 
@@ -109,3 +109,15 @@ def test_an_answer_that_waits_and_one_that_is_written(reader: Visitor) -> None:
         assert_accessible(reader)
         reader.page.keyboard.press("Escape")
         expect(reader.stop).to_be_hidden()
+
+
+@pytest.mark.parametrize("address", ["/", "/usage", "/sign-in", "/admin/load/"])
+def test_pages_from_right_to_left(reader: Visitor, browser: Browser, address: str) -> None:
+    signed_in = None if address == "/sign-in" else reader.context.storage_state()
+    sara = Visitor.arrive(browser, reader.page.url, locale="fa-IR", storage_state=signed_in)
+    try:
+        sara.page.goto(address)
+        expect(sara.page.locator("html")).to_have_attribute("dir", "rtl")
+        assert_accessible(sara)
+    finally:
+        sara.context.close()
