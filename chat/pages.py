@@ -119,7 +119,9 @@ def continue_chat(request: HttpRequest, chat_id: UUID) -> HttpResponse:
         raise Http404 from gone
     except (ModelUnknown, TokensError) as error:
         refusal = cast(problems.Problem, problem_of(error))
-        shown = {"address": address, "reason": sentences.of(refusal)}
+        is_without = isinstance(error, ModelUnknown)
+        reason = gettext("No model is open to your plan.") if is_without else sentences.of(refusal)
+        shown = {"address": address, "reason": reason}
         return render(request, "chat/not_continued.html", shown, status=refusal.status)
 
 

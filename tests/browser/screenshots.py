@@ -218,7 +218,7 @@ def empty(page: Page, _account: Account) -> None:
 def streaming(page: Page, account: Account) -> None:
     """An answer that is being written."""
     page.goto(account.chats["streaming"])
-    page.wait_for_function("() => document.querySelector('.turn.live .text')?.textContent.length > 400")
+    page.wait_for_function("() => document.querySelector('.turn.live .text')?.textContent.length > 150")
 
 
 def queued(page: Page, account: Account) -> None:

@@ -359,7 +359,7 @@ def test_a_chat_without_a_question_is_not_listed_until_its_first(browser: Client
 def test_a_chat_that_cannot_go_on_is_told_why_on_a_page(browser: Client, chat: Chat, model: Model) -> None:
     for change, status, said in (
         ({"source": "/nowhere"}, 503, "This model cannot answer now."),
-        ({"is_active": False}, 400, "There is no default model for your tier."),
+        ({"is_active": False}, 400, "No model is open to your plan."),
     ):
         Model.objects.update(**change)
 

@@ -102,7 +102,7 @@ PAGES = (
     Ask("POST", f"{PAGE}/stop", 302, of="chat", by="session", body={}),
     Ask("POST", f"{PAGE}/retry", 302, of="chat", by="session", body={"run": "none"}),
     Ask("GET", "/usage", 200, by="session"),
-    Ask("GET", "/words/<str:language>.js", 200, of="language", by="nobody", needs=NOTHING),
+    Ask("GET", "/words.js", 404, by="nobody", needs=NOTHING),
     Ask("GET", "/language", 302, by="nobody", needs=NOTHING),
     Ask("POST", "/language", 302, by="nobody", body={"language": "fa"}, needs=NOTHING),
     Ask("GET", "/metrics", None, by="session"),
