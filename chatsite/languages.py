@@ -35,7 +35,7 @@ class PageLanguageMiddleware(LocaleMiddleware):
 @cache_control(public=True, max_age=FOR_GOOD_S, immutable=True)
 @require_safe
 def words(request: HttpRequest) -> HttpResponseBase:
-    """`/words.js?language=`: what scripts say, to be kept: the address tells the edition. 404 for no language of ours."""
+    """`/words.js?language=`: what scripts say; the address tells the edition too. 404 for no language of ours."""
     language = request.GET.get("language", "")
     if language not in dict(settings.LANGUAGES):
         raise Http404
