@@ -139,7 +139,7 @@ export class Transcript {
   #twin(turn) {
     const here = this.#find(turn.dataset.messageId);
     if (!here) return null;
-    const same = (part) => here.querySelector(part).textContent === turn.querySelector(part).textContent;
+    const same = (part) => here.querySelector(part).textContent.trim() === turn.querySelector(part).textContent.trim();
     // A message's text never changes: its markup may, and what stands below it.
     const isSame = here.dataset.markup === turn.dataset.markup && same(".note") && same(".facts");
     return isSame || isSelected(here) ? here : null;
