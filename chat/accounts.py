@@ -18,6 +18,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.utils.decorators import method_decorator
+from django.utils.translation import gettext_lazy as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.generic import FormView
@@ -62,7 +63,7 @@ def _come_back_later(request: HttpRequest, refusal: TooManySignIns) -> HttpRespo
 class NewUserForm(UserCreationForm):  # type: ignore[type-arg]  # takes one in the stubs only
     """A name and a password; the tier is the model's default."""
 
-    password1, password2 = SetPasswordMixin.create_password_fields("Password", "Password again")
+    password1, password2 = SetPasswordMixin.create_password_fields(_("Password"), _("Password again"))
 
     class Meta(UserCreationForm.Meta):
         model = User

@@ -32,7 +32,7 @@ class Form:
 
     def text(self, chat: Chat) -> str:
         """The whole chat, but for an answer that is still being written; ask for it `with_opening`."""
-        told = turns(list(chat.messages.standing().order_by("position")), to_the_end=True)
+        told = turns(list(chat.messages.standing().defer("token_ids", "html").order_by("position")), to_the_end=True)
         return self.written(chat, [*told[:-1], *(replace(last, note=tail(chat).note) for last in told[-1:])])
 
     def file_name(self, chat: Chat) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -36,6 +37,8 @@ MOST_CHARS = 100_000
 MOST_OF_FORMULA = 4_000
 # The page has its own headings above.
 HEADINGS_FROM = 2
+# Cells that short rows of a table are filled up with: a few bytes would make a megabyte.
+import_module("markdown_it.rules_block.table").__dict__["MAX_AUTOCOMPLETED_CELLS"] = 1_000
 LEAST_HEADING = 6
 
 TAGS = {
@@ -58,6 +61,7 @@ SCHEMES = {"http", "https", "mailto"}
 # The direction of each of these is that of its own text.
 BLOCKS = {"p", "li", "h3", "h4", "h5", "h6", "blockquote", "td", "th", "table"}
 
+BLOCKS_OF_TEX = {r"\[": r"\]", "$$": "$$"}
 BRACKETS = {r"\(": ("math_inline", r"\)"), r"\[": ("math_inline_double", r"\]")}
 
 # A task in a list, done or not.
@@ -87,7 +91,7 @@ def of_answers(messages: Sequence[Message]) -> dict[UUID, SafeString]:
     """Answers as HTML, by message: made once, and kept beside their text until the rules change."""
     answers = [each for each in messages if each.role == Role.ASSISTANT and len(each.content) <= MOST_CHARS]
     until, made = time.monotonic() + PATIENCE_S, []
-    for answer in answers:
+    for answer in reversed(answers):  # a page opens at its end
         if answer.html_version != VERSION and time.monotonic() < until:
             answer.html, answer.html_version = html(answer.content), VERSION
             made.append(answer)
@@ -104,15 +108,16 @@ def _parser() -> MarkdownIt:
     # A line that the model ended is ended, as while it was being written.
     parser = MarkdownIt("commonmark", {"html": False, "linkify": True, "breaks": True})
     parser.enable(["table", "strikethrough", "linkify"])
+    # Addresses that say they are some: else main.py is one, in Paraguay.
+    parser.linkify.set({"fuzzy_link": False, "fuzzy_email": False})
     # As people write prices: no digit beside a dollar that opens or closes, and no space within.
     dollarmath_plugin(
         parser, allow_labels=False, allow_space=False, allow_digits=False, allow_blank_lines=False, double_inline=True
     )
+    parser.block.ruler.disable("math_block")  # which looks for its end without bound
     # Before a backslash escapes the bracket.
     parser.inline.ruler.before("escape", "bracketed", _bracketed)
-    parser.block.ruler.before(
-        "fence", "bracketed_block", _bracketed_block, {"alt": ["paragraph", "blockquote", "list"]}
-    )
+    parser.block.ruler.before("fence", "formula_block", _formula_block, {"alt": ["paragraph", "blockquote", "list"]})
     parser.core.ruler.push("presented", _present)
     rules: dict[str, Rule] = {
         "image": _image,
@@ -146,13 +151,14 @@ def _bracketed(state: StateInline, silent: bool) -> bool:
     return True
 
 
-def _bracketed_block(state: StateBlock, begin: int, end: int, silent: bool) -> bool:
-    """The same on lines of its own, where lines within may look like a list."""
+def _formula_block(state: StateBlock, begin: int, end: int, silent: bool) -> bool:
+    """The same, and TeX within two dollars, on lines of its own, where lines within may look like a list."""
     start = state.bMarks[begin] + state.tShift[begin]
-    if not state.src.startswith("\\[", start):
+    closing = BLOCKS_OF_TEX.get(state.src[start : start + 2])
+    if closing is None:
         return False
-    close = state.src.find("\\]", start + 2, min(state.eMarks[end - 1], start + MOST_OF_FORMULA))
-    last = next((line for line in range(begin, end) if state.eMarks[line] >= close + 2), end)
+    close = state.src.find(closing, start + 2, min(state.eMarks[end - 1], start + MOST_OF_FORMULA))
+    last = next((line for line in range(begin, end) if state.eMarks[line] >= close + 2), end) if close > 0 else end
     if close <= start + 2 or last == end or state.src[close + 2 : state.eMarks[last]].strip():
         return False
     if not silent:

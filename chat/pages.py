@@ -15,7 +15,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.utils.http import content_disposition_header
-from django.utils.translation import gettext, ngettext
+from django.utils.translation import gettext
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
 
@@ -184,16 +184,7 @@ def _room(request: HttpRequest, chat: Chat, stands: Tail) -> dict[str, Any]:
     """Whether the chat takes another question, which matters once its last one has been answered."""
     limit = _user(request).tier.chat_turns
     is_full = chat.questions >= limit and not stands.live_run_id
-    return {"full_reason": full_reason(limit), "is_full": is_full}
-
-
-def full_reason(limit: int) -> str:
-    """Why a chat takes no more questions, and the way on."""
-    return ngettext(
-        "This chat has its %(limit)s question. Begin a new one: it goes on from this chat's summary.",
-        "This chat has its %(limit)s questions. Begin a new one: it goes on from this chat's summary.",
-        limit,
-    ) % {"limit": limit}
+    return {"full_reason": sentences.full(limit), "is_full": is_full}
 
 
 def _models(request: HttpRequest, stands: Tail) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any, Self, TypeVar, cast
@@ -16,7 +17,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_POST
+from django.views.decorators.http import require_http_methods
 
 from chat import cancelling, content, pages, problems, services, throttles
 from chat.api.authentication import session_digest
@@ -64,11 +65,14 @@ def form(view: View) -> View:
 
     @wraps(view)
     def answer(request: HttpRequest, **kwargs: Any) -> HttpResponse:
+        chat_id = kwargs.get("chat_id")
         if not request.user.is_authenticated:
-            return redirect_to_login(_page_of(kwargs.get("chat_id")))
+            return redirect_to_login(_page_of(chat_id))
+        if request.method in {"GET", "HEAD"}:  # a page with a refusal stands at this address
+            return redirect(_page_of(_chat(request, chat_id).pk if chat_id else None))
         return view(request, **kwargs)
 
-    return never_cache(require_POST(given_back()(answer)))
+    return never_cache(require_http_methods(["GET", "HEAD", "POST"])(given_back()(answer)))
 
 
 @form
@@ -92,7 +96,8 @@ def stop(request: HttpRequest, chat_id: UUID) -> HttpResponse:
     """`/chats/{id}/stop`: stop the chat's answer, if there is one. 404 for somebody else's."""
     chat = _chat(request, chat_id)
     if (stands := tail(chat)).run and stands.live_run_id:
-        cancelling.cancel(stands.run)
+        with suppress(problems.NotFound):  # deleted meanwhile: its page says so
+            cancelling.cancel(stands.run)
     return redirect("conversation", chat.pk)
 
 

@@ -48,6 +48,10 @@ SENTENCES: Mapping[str, Promise] = {
     "title_blank": _("Write a title first."),
     "title_too_long": _("A title has at most 200 characters."),
     "title_invalid": _("A title is one line of text, without control characters."),
+    "content_has_nul": _("The message holds a NUL character, which cannot be stored. Take it out."),
+    "content_not_unicode": _("The message holds half a character, which cannot be stored. Take it out."),
+    "idempotency_in_flight": _("This was sent a moment ago and is still being taken. Look at the chat again %(wait)s."),
+    "stopping": _("This server is being restarted. Nothing was lost: try again %(wait)s."),
     "database_unavailable": _("Our database does not answer just now. Nothing was lost: try again %(wait)s."),
     "streams_unavailable": _("We cannot serve this just now. Nothing was lost: try again %(wait)s."),
     "internal_error": _("Something went wrong on our side. Your message is kept: try again."),
@@ -58,12 +62,23 @@ SENTENCES: Mapping[str, Promise] = {
 
 def of(problem: problems.Problem) -> str:
     """The sentence for a problem; for one that has none, what programs are told."""
+    if isinstance(problem, problems.ChatFull):  # a form's text goes into no new chat
+        return full(problem.data["limit"])
     sentence = SENTENCES.get(problem.code)
     if sentence is None:
         return problem.detail
     wait = _wait(problem.headers.get("Retry-After"))
     told = {"size": _kilobytes(problem, "size_bytes"), "most": _kilobytes(problem, "max_bytes")}
     return str(sentence) % {**problem.data, **told, "wait": wait, "when": wait}
+
+
+def full(limit: int) -> str:
+    """Why a chat takes no more questions, and the way on."""
+    return ngettext(
+        "This chat has its %(limit)s question. Begin a new one: it goes on from this chat's summary.",
+        "This chat has its %(limit)s questions. Begin a new one: it goes on from this chat's summary.",
+        limit,
+    ) % {"limit": limit}
 
 
 def _kilobytes(problem: problems.Problem, name: str) -> int:

@@ -10,7 +10,7 @@ from django.http import Http404, HttpRequest
 from django.http.response import HttpResponseBase
 from django.middleware.locale import LocaleMiddleware
 from django.utils import translation
-from django.views.decorators.cache import cache_control
+from django.utils.cache import add_never_cache_headers, patch_cache_control
 from django.views.decorators.http import require_safe
 from django.views.i18n import JavaScriptCatalog
 
@@ -32,15 +32,20 @@ class PageLanguageMiddleware(LocaleMiddleware):
             super().process_request(request)
 
 
-@cache_control(public=True, max_age=FOR_GOOD_S, immutable=True)
 @require_safe
-def words(request: HttpRequest) -> HttpResponseBase:
+def script_words(request: HttpRequest) -> HttpResponseBase:
     """`/words.js?language=`: what scripts say; the address tells the edition too. 404 for no language of ours."""
     language = request.GET.get("language", "")
     if language not in dict(settings.LANGUAGES):
         raise Http404
     with translation.override(language):
-        return _catalog(request)
+        words = _catalog(request)
+    # While a release is replaced, a page of the new one may ask a process of the old one.
+    if request.GET.get("edition") == edition():
+        patch_cache_control(words, public=True, max_age=FOR_GOOD_S, immutable=True)
+    else:
+        add_never_cache_headers(words)
+    return words
 
 
 @cache

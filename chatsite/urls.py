@@ -6,7 +6,7 @@ from django.views.i18n import set_language
 
 from chat import accounts, pages, posting
 from chat.load.scraping import scrape
-from chatsite.languages import words
+from chatsite.languages import script_words
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("", pages.home, name="home"),
@@ -20,7 +20,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("chats/<uuid:chat_id>/export.json", pages.export, {"suffix": "json"}, name="export-json"),
     path("usage", pages.usage, name="own-usage"),
     path("language", set_language, name="set_language"),
-    path("words.js", words, name="words"),
+    path("words.js", script_words, name="words"),
     path("sign-in", accounts.SignIn.as_view(), name="sign-in"),
     path("sign-up", accounts.SignUp.as_view(), name="sign-up"),
     path("sign-out", accounts.SignOut.as_view(), name="sign-out"),

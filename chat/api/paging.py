@@ -34,7 +34,7 @@ def messages_before(chat: Chat, cursor: str | None, limit: int) -> tuple[list[Me
 
     Raises `CursorInvalid`.
     """
-    rows = chat.messages.standing().order_by("-position")
+    rows = chat.messages.standing().defer("token_ids").order_by("-position")
     if cursor:
         rows = rows.filter(position__lt=_position(cursor))
     page = list(rows[: limit + 1])

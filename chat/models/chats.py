@@ -8,6 +8,7 @@ from django.contrib.postgres.fields import ArrayField
 from django.db import connection, models
 from django.db.models import Count, F, FilteredRelation, Q
 from django.db.models.functions import Coalesce, Left, Now
+from django.utils.translation import gettext
 from uuid6 import uuid7
 
 from chat.models.runs import Run
@@ -92,7 +93,7 @@ class Chat(models.Model):
         opening = self.opening or ""
         is_whole = len(opening) <= self.LABEL_CHARS
         begins = opening.strip() if is_whole else f"{opening[: self.LABEL_CHARS - 1].strip()}…"
-        return self.title or begins or "New chat"
+        return self.title or begins or gettext("New chat")
 
 
 class Role(models.TextChoices):

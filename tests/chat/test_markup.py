@@ -48,6 +48,16 @@ def test_nothing_comes_out_that_could_act_or_fetch(text: str) -> None:
             assert (tag, "rel", "noopener noreferrer nofollow") in found.attributes
 
 
+@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
+def test_little_makes_no_flood(text: str) -> None:
+    assert len(markup.html(text)) < 20 * len(text) + 20_000
+
+
+@pytest.mark.parametrize("name", ["main.py", "README.md", "script.sh", "lib.rs", "asp.net", "a@b.co"])
+def test_the_name_of_a_file_is_no_address(name: str) -> None:
+    assert "<a" not in markup.html(f"See {name}.")
+
+
 def test_there_are_enough_of_them() -> None:
     assert len(HOSTILE) >= 60
 

@@ -124,9 +124,12 @@ def test_programs_are_told_in_english(client: Client) -> None:
 
 
 def test_the_words_of_scripts_come_by_language_and_may_be_kept(client: Client) -> None:
-    words = client.get("/words.js?language=fa", headers={"Accept-Language": "zh-hans"})
+    address = f"/words.js?language=fa&edition={languages.edition()}"
+    words = client.get(address, headers={"Accept-Language": "zh-hans"})
 
     assert json.dumps("در حال فکر…") in words.content.decode()
     assert "immutable" in words.headers["Cache-Control"]
+    of_another_release = client.get("/words.js?language=fa&edition=x")
+    assert "no-store" in of_another_release.headers["Cache-Control"]
     assert client.get("/words.js?language=xx").status_code == 404
     assert len(languages.edition()) == 12

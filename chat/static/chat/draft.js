@@ -29,8 +29,9 @@ export class Draft {
     if (text === this.#text) return;
     const isChanged = this.#asked?.isGivenUp && this.#asked.content !== text; // which makes it another question
     if (isChanged) this.asked = null;
+    const before = this.#text;
     this.#text = text;
-    this.#keepText();
+    this.#keepText(before);
   }
 
   /** The question that was sent last, while nobody knows what became of it; `isGivenUp` when it is a draft again. */
@@ -45,10 +46,10 @@ export class Draft {
 
   /** It is that chat's from now on. */
   move(chatId) {
-    store(localStorage, this.#key, "");
+    if (localStorage.getItem(this.#key) === this.#text) store(localStorage, this.#key, "");
     store(sessionStorage, this.#key, "");
     this.#chatId = chatId;
-    this.#keepText();
+    this.#keepText(this.#text);
     this.#keepForTab();
   }
 
@@ -61,19 +62,21 @@ export class Draft {
 
   /** There is none, nor was there. */
   forget() {
+    const before = this.#text;
     this.#text = "";
     this.asked = null;
-    this.#keepText();
+    this.#keepText(before);
   }
 
   get #key() {
     return keyOf(this.#owner, this.#chatId);
   }
 
-  /** What was written last in any tab is found by the next that opens the chat. */
-  #keepText() {
-    if (this.#isOfTab) this.#keepForTab();
-    else store(localStorage, this.#key, this.#text);
+  /** What was written last in any tab is found by the next that opens the chat; only its own tab takes it away. */
+  #keepText(before) {
+    if (this.#isOfTab) return this.#keepForTab();
+    const isAnothers = ![null, before].includes(localStorage.getItem(this.#key));
+    if (this.#text || !isAnothers) store(localStorage, this.#key, this.#text);
   }
 
   /** A question that is on its way is its tab's own. */

@@ -1,10 +1,10 @@
 // The messages on the page. What people and models wrote is put there as text; as markup only what the server made of it.
 
 import { Answer } from "./answer.js";
-import { copyBy } from "./copying.js";
-import { handOver, isSelected, Rich } from "./rich.js";
+import { Earlier } from "./earlier.js";
+import { Reading } from "./reading.js";
+import { handOver, isSelected } from "./rich.js";
 import { Scroll } from "./scroll.js";
-import { visit } from "./visit.js";
 import { gettext } from "./words.js";
 
 const NAMES = { user: gettext("You"), assistant: "Palaver" };
@@ -15,20 +15,15 @@ export class Transcript {
   #welcome = document.querySelector("#welcome");
   #live = null;
   #pending = null;
-  #rich;
-  #isOpening = false;
-  #isPressed = false;
-  #top = new IntersectionObserver((seen) => this.#reach(seen), {
-    root: document.querySelector("#scroll"),
-    rootMargin: "600px",
-  });
+  #reading;
+  #earlier;
 
   constructor() {
-    this.scroll = new Scroll(document.querySelector("#scroll"), document.querySelector("#jump"));
-    this.#rich = new Rich(document.querySelector("#scroll"));
-    this.#rich.dress(this.#turns);
-    document.querySelector("#transcript").addEventListener("click", (event) => this.#heed(event));
-    this.#foresee();
+    const region = document.querySelector("#scroll");
+    this.scroll = new Scroll(region, document.querySelector("#jump"));
+    this.#reading = new Reading(region);
+    this.#reading.dress(this.#turns);
+    this.#earlier = new Earlier(region, (turns, alsoDo) => this.#prepend(turns, alsoDo));
   }
 
   /** The newest question that the server has: its id and text, or undefined. */
@@ -108,11 +103,9 @@ export class Transcript {
     const shown = [...this.#turns.children].filter((turn) => turn !== this.#pending);
     const begins = shown.findIndex((turn) => turn.dataset.messageId === fresh[0]?.dataset.messageId);
     const wanted = [...shown.slice(0, Math.max(0, begins)), ...fresh];
-    if (begins < 0) this.#adoptEarlier(page);
-    if (wanted.length !== shown.length) this.#turns.replaceChildren(...wanted, ...(this.#pending ? [this.#pending] : []));
-    // One by one, so that what is read beside it stays where it is.
-    else wanted.forEach((turn, place) => turn === shown[place] || this.#exchange(shown[place], turn));
-    this.#rich.dress(this.#turns);
+    if (begins < 0) this.#earlier.continueAs(page);
+    this.#arrange(shown, wanted);
+    this.#reading.dress(this.#turns);
     this.#greet();
     this.scroll.keep();
   }
@@ -142,56 +135,30 @@ export class Transcript {
     const same = (part) => here.querySelector(part).textContent.trim() === turn.querySelector(part).textContent.trim();
     // A message's text never changes: its markup may, and what stands below it.
     const isSame = here.dataset.markup === turn.dataset.markup && same(".note") && same(".facts");
-    return isSame || isSelected(here) ? here : null;
+    const isBetter = here.querySelector(".markup") && !turn.querySelector(".markup"); // the server had no time to set it
+    return isSame || isBetter || isSelected(here) ? here : null;
   }
 
-  #exchange(old, fresh) {
-    handOver(old, fresh);
-    old.replaceWith(fresh);
+  /** Make of the turns that are shown those that are wanted; what stays is not touched: nor is a selection in it. */
+  #arrange(shown, wanted) {
+    for (const old of shown.filter((turn) => !wanted.includes(turn))) {
+      const fresh = wanted.find((turn) => turn.dataset.messageId === old.dataset.messageId);
+      if (fresh) handOver(old, fresh);
+      if (fresh) old.replaceWith(fresh);
+      else old.remove();
+    }
+    let next = this.#turns.firstElementChild;
+    for (const turn of wanted) {
+      if (turn === next) next = next.nextElementSibling;
+      else this.#turns.insertBefore(turn, next);
+    }
   }
 
-  #heed(event) {
-    const button = event.target.closest('[data-act="copy"]');
-    if (button) return copyBy(button);
-    if (!event.target.closest("#earlier")) return;
-    event.preventDefault();
-    this.#openEarlier({ isPressed: true });
-  }
-
-  #reach(seen) {
-    if (seen.some(({ isIntersecting }) => isIntersecting)) this.#openEarlier({ isPressed: false });
-  }
-
-  /** Earlier messages come before they are asked for, when the reader comes near them. */
-  #foresee() {
-    this.#top.disconnect();
-    const link = document.querySelector("#earlier");
-    if (link) this.#top.observe(link);
-  }
-
-  async #openEarlier({ isPressed }) {
-    this.#isPressed ||= isPressed;
-    if (this.#isOpening) return;
-    this.#isOpening = true;
-    const { document: page } = await visit(document.querySelector("#earlier").href);
-    const wasPressed = this.#isPressed;
-    this.#isOpening = this.#isPressed = false;
-    if (!page) return; // the link is still there to be pressed
-    const earlier = [...page.querySelectorAll("#turns > .turn")];
+  #prepend(turns, alsoDo) {
     this.scroll.hold(() => {
-      this.#turns.prepend(...earlier);
-      this.#rich.dress(this.#turns);
-      this.#adoptEarlier(page);
+      this.#turns.prepend(...turns.filter((turn) => !this.#find(turn.dataset.messageId)));
+      this.#reading.dress(this.#turns);
+      alsoDo();
     });
-    if (!wasPressed) return;
-    earlier[0].tabIndex = -1;
-    earlier[0].focus({ preventScroll: true });
-  }
-
-  #adoptEarlier(page) {
-    document.querySelector("#earlier")?.remove();
-    const earlier = page.querySelector("#earlier");
-    if (earlier) this.#turns.before(earlier);
-    this.#foresee();
   }
 }
