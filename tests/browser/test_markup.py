@@ -90,14 +90,22 @@ def test_nothing_hostile_acts_when_it_is_read_again(watched: Visitor, scripted_s
             " VALUES (gen_random_uuid(), %s, %s, 'assistant', %s, 1)",
             [(chat_id, position, text) for position, text in enumerate(PLAIN)],
         )
-    watched.page.goto(f"/chats/{chat_id}")
-    while watched.page.locator("#earlier").count():
-        shown = watched.answers.count()
-        watched.page.locator("#earlier").click()
-        expect(watched.answers).not_to_have_count(shown)
-    expect(watched.answers).to_have_count(len(PLAIN))
+    for _ in PLAIN:
+        read_whole(watched, chat_id)
+        if not watched.page.locator(".turn.assistant .text:not(.markup)").count():
+            break  # a page sets as many as half a second is enough for
 
     assert_harmless(watched)
+
+
+def read_whole(visitor: Visitor, chat_id: str) -> None:
+    """Open a chat, up to its first message."""
+    visitor.page.goto(f"/chats/{chat_id}")
+    while visitor.page.locator("#earlier").count():
+        shown = visitor.answers.count()
+        visitor.page.locator("#earlier").evaluate("link => link.click()")
+        expect(visitor.answers).not_to_have_count(shown)
+    expect(visitor.answers).to_have_count(len(PLAIN))
 
 
 CODE = "```python\ndef fox(n: int) -> str:\n    return 'fox' * n  # jumps\n```"

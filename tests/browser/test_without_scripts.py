@@ -61,7 +61,7 @@ def test_a_long_chat_is_shown_from_its_end_and_can_be_scrolled_to_its_beginning(
 def test_what_is_refused_is_still_in_the_form(reader: Visitor) -> None:
     send(reader, "  ")
 
-    expect(reader.refusal).to_contain_text("empty")
+    expect(reader.refusal).to_have_text("Write something first.")
     expect(reader.composer).to_have_value("  ")
     send(reader, scripted("Better."))
     expect(reader.answers).to_have_text(["Better."])
