@@ -15,6 +15,7 @@ from uuid import UUID
 
 import nh3
 from django.utils.safestring import SafeString, mark_safe
+from linkify_it import LinkifyIt
 from markdown_it import MarkdownIt
 from markdown_it.common.utils import escapeHtml
 from mdit_py_plugins.dollarmath import dollarmath_plugin
@@ -109,7 +110,7 @@ def _parser() -> MarkdownIt:
     parser = MarkdownIt("commonmark", {"html": False, "linkify": True, "breaks": True})
     parser.enable(["table", "strikethrough", "linkify"])
     # Addresses that say they are some: else main.py is one, in Paraguay.
-    parser.linkify.set({"fuzzy_link": False, "fuzzy_email": False})
+    parser.linkify = LinkifyIt(options={"fuzzy_link": False, "fuzzy_email": False})
     # As people write prices: no digit beside a dollar that opens or closes, and no space within.
     dollarmath_plugin(
         parser, allow_labels=False, allow_space=False, allow_digits=False, allow_blank_lines=False, double_inline=True
