@@ -59,8 +59,9 @@ ATTRIBUTES = {
     "*": {"dir"},
 }
 SCHEMES = {"http", "https", "mailto"}
-# The direction of each of these is that of its own text.
-BLOCKS = {"p", "li", "h3", "h4", "h5", "h6", "blockquote", "td", "th", "table"}
+# The direction of each of these is that of its own text, where it stands by itself: within one of them the style sheet
+# sees to each line, since what has a direction of its own would not count for the whole.
+BLOCKS = {"p", "ul", "ol", "h3", "h4", "h5", "h6", "blockquote", "table"}
 
 BLOCKS_OF_TEX = {r"\[": r"\]", "$$": "$$"}
 BRACKETS = {r"\(": ("math_inline", r"\)"), r"\[": ("math_inline_double", r"\]")}
@@ -173,7 +174,7 @@ def _present(state: StateCore) -> None:
     for token in state.tokens:
         if token.type in {"heading_open", "heading_close"}:
             token.tag = f"h{min(LEAST_HEADING, int(token.tag[1:]) + HEADINGS_FROM)}"
-        if token.nesting == 1 and token.tag in BLOCKS:
+        if token.nesting == 1 and token.level == 0 and token.tag in BLOCKS:
             token.attrSet("dir", "auto")
         if aligned := token.attrs.pop("style", None):  # which the page's policy would not heed
             token.attrSet("class", str(aligned).replace("text-align:", "to-"))

@@ -59,6 +59,18 @@ def test_rtl_text_is_set_from_the_right_and_the_next_message_is_not(alice: Visit
     expect(alice.texts.first).to_have_css("direction", "ltr")
 
 
+def test_lists_and_tables_run_as_their_own_text_does(alice: Visitor) -> None:
+    alice.ask(
+        scripted("1. سلام\n2. دنیا\n\n| نام | شهر |\n| --- | --- |\n| سارا | شیراز |\n\n- one\n", split_characters=True)
+    )
+    for _ in range(2):
+        expect(alice.answers.locator("table")).to_have_css("direction", "rtl")
+        expect(alice.answers.locator("ol")).to_have_css("direction", "rtl")
+        expect(alice.answers.locator("ul")).to_have_css("direction", "ltr")
+        expect(alice.retry).to_be_visible()
+        alice.page.reload()
+
+
 def test_earlier_messages_come_above_without_moving_what_is_read(alice: Visitor, scripted_stack: Stack) -> None:
     chat_id = alice.open_chat("Long")
     fill_chat(scripted_stack, chat_id, MESSAGES_A_PAGE + 7)

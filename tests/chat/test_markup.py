@@ -37,8 +37,10 @@ class Looking(HTMLParser):
 
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
 def test_nothing_comes_out_that_could_act_or_fetch(text: str) -> None:
+    made = markup.html(text)
+    assert len(made) < 20 * len(text) + 20_000  # little makes no flood
     found = Looking()
-    found.feed(markup.html(text))
+    found.feed(made)
 
     assert found.tags <= markup.TAGS
     for tag, name, value in found.attributes:
@@ -46,11 +48,6 @@ def test_nothing_comes_out_that_could_act_or_fetch(text: str) -> None:
         if name == "href":
             assert urlsplit(value).scheme in markup.SCHEMES, value
             assert (tag, "rel", "noopener noreferrer nofollow") in found.attributes
-
-
-@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
-def test_little_makes_no_flood(text: str) -> None:
-    assert len(markup.html(text)) < 20 * len(text) + 20_000
 
 
 @pytest.mark.parametrize("name", ["main.py", "README.md", "script.sh", "lib.rs", "asp.net", "a@b.co"])
@@ -68,10 +65,10 @@ def test_there_are_enough_of_them() -> None:
         ("One\ntwo.\n\nThree.", '<p dir="auto">One<br>\ntwo.</p>\n<p dir="auto">Three.</p>\n'),
         ("# A\n## B\n###### C", '<h3 dir="auto">A</h3>\n<h4 dir="auto">B</h4>\n<h6 dir="auto">C</h6>\n'),
         ("~~no~~ **yes** _so_", '<p dir="auto"><s>no</s> <strong>yes</strong> <em>so</em></p>\n'),
-        ("3. x", '<ol start="3">\n<li dir="auto">x</li>\n</ol>\n'),
+        ("3. x", '<ol start="3" dir="auto">\n<li>x</li>\n</ol>\n'),
         (
             "- [ ] a\n- [x] b",
-            '<ul>\n<li dir="auto">☐ a</li>\n<li dir="auto">☑ b</li>\n</ul>\n',
+            '<ul dir="auto">\n<li>☐ a</li>\n<li>☑ b</li>\n</ul>\n',
         ),
         ("    code", code("<code>code\n</code>")),
         (f"{FENCE}py a\nx < 1\n{FENCE}", code('<code class="language-py">x &lt; 1\n</code>', "py")),

@@ -39,8 +39,8 @@ const ELEMENTS = new Map([
   [smd.EQUATION_BLOCK, "span"],
   [smd.EQUATION_INLINE, "span"],
 ]);
-// The direction of each of these is that of its own text.
-const BLOCKS = "p, li, h3, h4, h5, h6, blockquote, td, th, table";
+// The direction of each of these is that of its own text, where it stands by itself.
+const BLOCKS = "p, ul, ol, h3, h4, h5, h6, blockquote, table";
 
 export class Markdown {
   #parser;
@@ -76,7 +76,7 @@ function begin(open, type) {
 function element(open, type) {
   const place = placeOf(type, open.at(-1));
   const made = document.createElement(type === smd.TABLE_CELL ? cellOf(place) : ELEMENTS.get(type));
-  if (made.matches(BLOCKS)) made.dir = "auto";
+  if (open.length === 1 && made.matches(BLOCKS)) made.dir = "auto";
   switch (type) {
     case smd.CHECKBOX:
       made.textContent = "☐";
