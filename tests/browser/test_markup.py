@@ -42,7 +42,9 @@ STREAM = """async ([texts, step]) => {
 FOUND = """() => [...document.querySelectorAll("#turns .text")].flatMap((text) => [...text.querySelectorAll("*")])
   .filter((each) => !each.closest("math"))
   .map((each) => [each.localName, Object.fromEntries([...each.attributes].map(({ name, value }) => [name, value]))])"""
-PLAIN = [text for text in HOSTILE if "\0" not in text]  # Postgres stores none
+LONGEST = 12_000  # the longer ones are about cost, and tried in Python
+SHORT = [text for text in HOSTILE if len(text) <= LONGEST]
+PLAIN = [text for text in SHORT if "\0" not in text]  # Postgres stores none
 
 
 @pytest.fixture
@@ -61,7 +63,7 @@ def _note(visitor: Visitor, request: Request) -> None:
 def assert_harmless(visitor: Visitor) -> None:
     """Nothing was tried, and nothing stands there that could be."""
     found: list[tuple[str, dict[str, str]]] = visitor.page.evaluate(FOUND)
-    assert len(found) > len(HOSTILE)
+    assert len(found) > len(PLAIN)
     for tag, attributes in found:
         assert tag in OURS, tag
         assert set(attributes) <= ATTRIBUTES_OF_OURS, (tag, attributes)
@@ -76,7 +78,7 @@ def assert_harmless(visitor: Visitor) -> None:
 def test_nothing_hostile_acts_while_it_is_written(watched: Visitor, step: int) -> None:
     watched.page.goto("/")
     expect(watched.send).to_be_enabled()
-    watched.page.evaluate(STREAM, [HOSTILE, step])
+    watched.page.evaluate(STREAM, [SHORT, step])
     watched.page.wait_for_timeout(300)  # for what would load or run
 
     assert_harmless(watched)

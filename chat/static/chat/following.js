@@ -110,6 +110,7 @@ export class Following {
       case "signed_out":
         return this.#retire("signed-out");
       case "chat_deleted":
+        this.#changes += 1; // a page that is on its way may have it still
         this.#sidebar.remove(data.id);
         forgetDraft(document.body.dataset.user, data.id);
         return data.id === this.#chatId ? this.#retire("gone") : undefined;
