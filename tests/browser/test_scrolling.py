@@ -107,13 +107,18 @@ MESSAGES = """
 PLACE_OF = "turn => turn.getBoundingClientRect().top"
 
 
-def test_earlier_messages_come_as_one_scrolls_up_and_nothing_jumps(
-    alice: Visitor, region: Locator, scripted_stack: Stack
-) -> None:
+@pytest.fixture
+def long_chat(alice: Visitor, scripted_stack: Stack) -> None:
+    """Before the newest of many messages."""
     chat_id = alice.open_chat("Long")
     with psycopg.connect(scripted_stack.database_url, autocommit=True) as connection:
         connection.execute(MESSAGES, [chat_id, MANY])
     alice.page.goto(f"/chats/{chat_id}")
+
+
+def test_earlier_messages_come_as_one_scrolls_up_and_nothing_jumps(
+    alice: Visitor, region: Locator, long_chat: None
+) -> None:
     expect(alice.texts).to_have_count(MESSAGES_A_PAGE)
     turn = alice.page.locator(".turn").first.element_handle()
     for shown in range(2 * MESSAGES_A_PAGE, MANY + 1, MESSAGES_A_PAGE):
@@ -129,12 +134,8 @@ def test_earlier_messages_come_as_one_scrolls_up_and_nothing_jumps(
 
 
 def test_the_link_to_earlier_messages_is_there_while_they_cannot_be_had(
-    alice: Visitor, region: Locator, scripted_stack: Stack
+    alice: Visitor, region: Locator, long_chat: None
 ) -> None:
-    chat_id = alice.open_chat("Long")
-    with psycopg.connect(scripted_stack.database_url, autocommit=True) as connection:
-        connection.execute(MESSAGES, [chat_id, MANY])
-    alice.page.goto(f"/chats/{chat_id}")
     alice.page.route("**/chats/*?cursor=*", lambda route: route.abort())
     region.evaluate("r => { r.scrollTop = 0 }")
     alice.page.wait_for_timeout(500)
