@@ -117,6 +117,16 @@ def delete(user: User, chat: Chat) -> None:
         transaction.on_commit(lambda: accounting.settle_deleted(user.pk, [run.pk for run in live]), robust=True)
 
 
+def delete_user(user: User) -> None:
+    """Delete a user with all that is theirs; what is live in their chats stops."""
+    with transaction.atomic():
+        user.lock()
+        theirs = Run.objects.filter(chat__owner=user)
+        for chat in user.chats.filter(pk__in=(theirs.live() | theirs.with_stream()).values("chat")):
+            delete(user, chat)
+        user.delete()
+
+
 def _charge(live: Iterable[Run], streamed: Iterable[UUID]) -> None:
     """End the runs of a chat that is about to go, as far as they were put by, and keep what they are charged."""
     started = [run for run in live if run.status == Status.STREAMING]

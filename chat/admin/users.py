@@ -12,7 +12,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils import timezone
 
-from chat import accounting
+from chat import accounting, services
 from chat.admin.deleting import CountedDeletion
 from chat.models import ApiKey, User
 from scheduler import links
@@ -65,6 +65,15 @@ class TieredUserAdmin(CountedDeletion, UserAdmin):  # type: ignore[type-arg]  # 
             links.to_list("auditlog_logentry", "by this user", actor__id__exact=user.pk),
             links.to_list("auditlog_logentry", "of this user", object_pk__exact=user.pk),
         )
+
+    def delete_model(self, _request: HttpRequest, user: User) -> None:
+        """With all that is theirs; what is live in their chats stops."""
+        services.delete_user(user)
+
+    def delete_queryset(self, request: HttpRequest, users: QuerySet[User]) -> None:
+        """Likewise, one after the other."""
+        for user in users:
+            self.delete_model(request, user)
 
 
 def _duration(seconds: float) -> str:

@@ -247,6 +247,21 @@ def test_a_chat_that_an_operator_deletes_stops_what_is_live_in_it(
     assert not Chat.objects.filter(pk__in=[chat.pk for chat in chats]).exists()
 
 
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("way", ["page", "list"])
+def test_a_user_whom_an_operator_deletes_takes_what_is_live_along(
+    as_operator: Client, alice: User, new_run: NewRun, control: PubSub, way: str
+) -> None:
+    run = new_run(Status.STREAMING)
+    page = f"/admin/chat/user/{alice.pk}/delete/" if way == "page" else "/admin/chat/user/"
+    form = {"action": "delete_selected", "_selected_action": [alice.pk], "post": "yes"}
+
+    as_operator.post(page, form)
+
+    assert (control.get_message(timeout=5) or {})["data"] == str(run.pk).encode()
+    assert not User.objects.filter(pk=alice.pk).exists()
+
+
 @pytest.mark.parametrize("part", ["run", "message"])
 def test_runs_and_messages_are_deleted_with_their_chat_only(as_operator: Client, new_run: NewRun, part: str) -> None:
     run = new_run(Status.STREAMING)

@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db import transaction
 from redis.exceptions import RedisError
 
 from chat import cancelling, context, generation, last_words
@@ -325,12 +326,20 @@ async def test_a_worker_whose_run_was_deleted_stops_quietly_and_serves_on(
     async with working(SLOW, lease=A_BLINK) as worker:
         async with answering(worker, run):
             await worker.until_told(run, characters=5)
-            await worker.ask_rows(lambda: Chat.objects.get(pk=run.chat_id).delete())
+            await worker.ask_rows(lambda: delete_unannounced(run))
 
         assert worker.engine.load().running == 0
         assert endings_of(await worker.entries(run)) == []
     assert "Traceback" not in caplog.text
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+def delete_unannounced(run: Run) -> None:
+    """As the service deletes a chat, but that no worker is told."""
+    with transaction.atomic():
+        # A renewal under way has put by a checkpoint, or finds no run.
+        assert Run.objects.select_for_update().filter(pk=run.pk).exists()
+        Chat.objects.get(pk=run.chat_id).delete()
 
 
 async def test_a_run_that_is_deleted_while_its_prompt_is_made_is_dropped_quietly(
