@@ -124,6 +124,7 @@ class Reading:
     ended: Event | None = None
     events: list[Event] = field(default_factory=list)
     is_cut_inside: bool = False  # the last connection ended inside an event
+    refusal: str | None = None  # what the last connection brought instead of events
 
     @property
     def header(self) -> dict[str, str]:
@@ -207,6 +208,9 @@ class Api:
             parser = EventParser()
             reading.is_cut_inside = False
             left = bytes_until_cut
+            if answer.status >= 400:
+                reading.refusal = (await answer.body()).decode()
+                return int(answer.status)
             if left == 0:
                 return int(answer.status)
             async for chunk in answer.chunks():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import ExitStack
 from uuid import UUID
@@ -19,6 +20,8 @@ from chat.streaming.place import Place
 from chat.streaming.refusals import BadEventId, StreamsUnavailable
 from chat.streaming.service import Streams
 from inference.streams import EntryId, newest
+
+logger = logging.getLogger(__name__)
 
 # Two minutes of a run, whose writer adds an entry every 30 ms at most.
 MAX_AHEAD = 4000
@@ -54,6 +57,7 @@ async def followed(streams: Streams, run: Run, place: Place) -> AsyncGenerator[b
         reached = await newest(streams.redis, run.pk) if is_live and not entries else None
     except (RedisError, OSError) as failure:
         if is_live:
+            logger.warning("stream.unavailable run=%s %s: %s", run.pk, type(failure).__name__, failure)
             raise StreamsUnavailable() from failure
         entries, reached = [], None  # an ended run is whole in Postgres
     if reached is not None:

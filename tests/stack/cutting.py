@@ -143,7 +143,7 @@ class Reader:
             await abandon(api.port, self._path, api.headers | self.reading.header)
         else:
             status = await api.read(self._path, self.reading, cut.until_byte)
-            assert status == 200, self.reading.last_id
+            assert status == 200, (self.reading.last_id, self.reading.refusal)
 
     def _count(self, cut: Cut, before: Cut | None) -> None:
         counts = self._told.counts
