@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import redis
 from django.conf import settings
-from redis.asyncio import BlockingConnectionPool, Connection, Redis
+from redis.asyncio import Connection, ConnectionPool, Redis
+from redis.asyncio.connection import AbstractConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import ConstantBackoff, NoBackoff
 from redis.connection import HiredisRespSerializer
@@ -16,8 +18,9 @@ CONNECT_TIMEOUT_S = 2.0
 REPLY_TIMEOUT_S = 5.0
 # Readers wait for one of them as long as a busy process may need, when hundreds come back at once.
 SLOT_TIMEOUT_S = 5.0
-# Waiting readers share these; the pool waits for a free one instead of failing, unlike redis-py's default.
-CONNECTIONS = 16
+# A command takes some turns of the loop, and a turn is long when hundreds of readers come: with few connections the queue
+# for them outlasts everybody's patience while Redis has nothing to do.
+CONNECTIONS = 64
 
 
 class PackingConnection(Connection):
@@ -29,6 +32,34 @@ class PackingConnection(Connection):
         """A command as it is sent."""
         packed: list[bytes] = self._packer.pack(*args)
         return packed
+
+
+class FairPool(ConnectionPool):
+    """Lends its connections in the order in which they were asked for; whoever waits too long gets `ConnectionError`.
+
+    In redis-py's own BlockingConnectionPool a task that asks again and again takes, each time, the connection for which
+    one that waits was just woken, and that one goes to the end of the queue.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._free = asyncio.Semaphore(self.max_connections)
+
+    async def get_connection(self, *_args: Any, **_options: Any) -> AbstractConnection:
+        """A connection that is ready. Raises `ConnectionError`, as redis-py has it, when none is free for long."""
+        try:
+            async with asyncio.timeout(SLOT_TIMEOUT_S):
+                await self._free.acquire()
+        except TimeoutError as timeout:
+            raise ConnectionLost(f"no connection to Redis was free for {SLOT_TIMEOUT_S:.0f} s") from timeout
+        return await super().get_connection()  # which releases it when it cannot be made ready
+
+    async def release(self, connection: AbstractConnection) -> None:
+        """Take it back; a cancellation meanwhile loses nothing."""
+        try:
+            await super().release(connection)
+        finally:
+            self._free.release()
 
 
 def streams_client() -> Redis:
@@ -59,11 +90,10 @@ def blocking_client() -> redis.Redis:
 
 
 def _client(url: str) -> Redis:
-    pool = BlockingConnectionPool.from_url(
+    pool = FairPool.from_url(
         url,
         connection_class=PackingConnection,  # unless the URL asks for another, as one over TLS
         max_connections=CONNECTIONS,
-        timeout=SLOT_TIMEOUT_S,
         socket_timeout=REPLY_TIMEOUT_S,
         socket_connect_timeout=CONNECT_TIMEOUT_S,
         # Once, for a connection that the server closed; every command here is a read or safe to repeat. Not after a
