@@ -18,8 +18,8 @@ CONNECT_TIMEOUT_S = 2.0
 REPLY_TIMEOUT_S = 5.0
 # Readers wait for one of them as long as a busy process may need, when hundreds come back at once.
 SLOT_TIMEOUT_S = 5.0
-# A command takes some turns of the loop, and a turn is long when hundreds of readers come: with few connections the queue
-# for them outlasts everybody's patience while Redis has nothing to do.
+# A command takes some turns of the loop, and a turn is long when hundreds of readers come: with few connections the
+# queue for them outlasts everybody's patience while Redis has nothing to do.
 CONNECTIONS = 64
 
 
@@ -52,7 +52,9 @@ class FairPool(ConnectionPool):
                 await self._free.acquire()
         except TimeoutError as timeout:
             raise ConnectionLost(f"no connection to Redis was free for {SLOT_TIMEOUT_S:.0f} s") from timeout
-        return await super().get_connection()  # which releases it when it cannot be made ready
+        # Which releases it when it cannot be made ready.
+        connection: AbstractConnection = await super().get_connection()  # type: ignore[no-untyped-call]
+        return connection
 
     async def release(self, connection: AbstractConnection) -> None:
         """Take it back; a cancellation meanwhile loses nothing."""

@@ -36,7 +36,7 @@ async def test_whoever_waits_for_a_connection_has_it_before_those_who_ask_again(
 
 async def test_readers_who_hang_up_at_any_moment_take_no_connection_along(reading: Redis) -> None:
     async def hang_up() -> None:
-        asking = asyncio.create_task(reading.ping())
+        asking = asyncio.ensure_future(reading.ping())
         for _ in range(random.randrange(12)):
             await asyncio.sleep(0)
         asking.cancel()
@@ -47,6 +47,6 @@ async def test_readers_who_hang_up_at_any_moment_take_no_connection_along(readin
 
     pool = reading.connection_pool
     async with asyncio.timeout(SOON_S):
-        lent = [await pool.get_connection() for _ in range(CONNECTIONS)]
+        lent = [await pool.get_connection() for _ in range(CONNECTIONS)]  # type: ignore[no-untyped-call]
     for connection in lent:
         await pool.release(connection)
