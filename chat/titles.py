@@ -19,7 +19,7 @@ LABEL = re.compile(r"^\s*(title|name)\s*:\s*", re.IGNORECASE)
 WRAPPING = " \t\"'`*#_“”‘’«»„"
 # Control and format characters but the joiners, which Persian and emoji need; private and unassigned ones.
 UNFIT = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
-EMPHASIS = ("**", "__")
+MARKS = ("**", "__", "`")
 # What stands for a character that the cap cut, or that cannot be stored.
 CUT_CHARACTER = "\ufffd"
 JOINERS = "\u200c\u200d"
@@ -80,10 +80,10 @@ def cleaned(text: str) -> str:
     """The title in what a model wrote: its first line, without wrapping; empty where there is none."""
     first = next(filter(str.strip, said(text).splitlines()), "")
     fit = "".join(c for c in first if c in JOINERS or unicodedata.category(c) not in UNFIT)
-    for mark in (*EMPHASIS, CUT_CHARACTER):
+    for mark in (*MARKS, CUT_CHARACTER):
         fit = fit.replace(mark, "")
     fit = fit.strip()
-    title = LABEL.sub("", fit.strip(WRAPPING)).strip(WRAPPING).removesuffix(".").strip(WRAPPING).strip()
+    title = LABEL.sub("", fit.strip(WRAPPING)).strip(WRAPPING).rstrip(".:").strip(WRAPPING).strip()
     if not any(unicodedata.category(c)[0] in "LNS" for c in title):
         return ""
     if len(title) <= Chat.LABEL_CHARS:

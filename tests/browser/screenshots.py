@@ -58,8 +58,8 @@ class Words:
 
     locale: str
     name: str
-    titles: Sequence[str]
-    question: str
+    titles: Sequence[str]  # of chats that are only listed
+    questions: Mapping[str, str]  # by scene; a chat is called by its question
     story: str
     code: str
     table: str
@@ -68,8 +68,15 @@ class Words:
 ENGLISH = Words(
     "en-GB",
     "alice",
-    ("Plan three days in Lisbon", "Explain recursion to a child", "Draft a polite reminder"),
-    "How do I find the newest file in a folder, from Python?",
+    ("Three days in Lisbon", "Recursion, for a child", "A polite reminder"),
+    {
+        "code": "How do I find the newest file in a folder, from Python?",
+        "table": "Compare three planets",
+        "failed": "How does a fox live?",
+        "streaming": "Tell me a story of a fox",
+        "queued": "What should I read about Lisbon?",
+        "capacity": "And why do the outer ones go slower?",
+    },
     "A fox lives where the field ends and the wood begins. By day it sleeps; in the evening it looks for mice. ",
     CODE,
     """## Three planets
@@ -91,8 +98,15 @@ The further out, the longer the year: \\\\(T^2\\\\) grows as \\\\(a^3\\\\).
 PERSIAN = Words(
     "fa-IR",
     "سارا",
-    ("سفر سه‌روزه به شیراز", "بازگشت را به زبان ساده توضیح بده", "یک یادآوری مؤدبانه بنویس"),
-    "چطور در پایتون تازه‌ترین فایل یک پوشه را پیدا کنم؟",
+    ("سفر سه‌روزه به شیراز", "بازگشت به زبان ساده", "یک یادآوری مؤدبانه"),
+    {
+        "code": "چطور در پایتون تازه‌ترین فایل یک پوشه را پیدا کنم؟",
+        "table": "سه سیاره را مقایسه کن",
+        "failed": "روباه چگونه زندگی می‌کند؟",
+        "streaming": "داستان یک روباه را بگو",
+        "queued": "دربارهٔ شیراز چه بخوانم؟",
+        "capacity": "چرا سیاره‌های دورتر کندتر می‌گردند؟",
+    },
     "روباه آنجا زندگی می‌کند که دشت تمام می‌شود و جنگل آغاز. روزها می‌خوابد و شب‌ها دنبال موش می‌گردد. ",
     CODE.replace(
         "Use `pathlib`, and let `max` compare the times:", "از `pathlib` استفاده کن و مقایسه را به `max` بسپار:"
@@ -184,16 +198,18 @@ def talked(stack: Stack, browser: Browser, words: Words) -> Account:
         connection.execute(PROMOTE, [words.name])
         connection.execute(DRESS)
     for title in words.titles:
-        asked(visitor, f"{title} {scripted(words.story, tokens_per_step=50)}")
+        visitor.open_chat(title)
+    broken = scripted(words.story * 2, failure="generation_failed", fail_after_tokens=30)
+    asks = {
+        "code": scripted(words.code, tokens_per_step=50),
+        "table": scripted(words.table, tokens_per_step=50),
+        "failed": broken,
+        "streaming": scripted(words.story * 40),
+        "queued": SILENCE,
+    }
     chats = {
-        "code": asked(visitor, f"{words.question} {scripted(words.code, tokens_per_step=50)}"),
-        "table": asked(visitor, f"{words.titles[0]} {scripted(words.table, tokens_per_step=50)}"),
-        "failed": asked(
-            visitor,
-            f"{words.titles[1]} {scripted(words.story * 2, failure='generation_failed', fail_after_tokens=30)}",
-        ),
-        "streaming": asked(visitor, f"{words.titles[2]} {scripted(words.story * 40)}", is_awaited=False),
-        "queued": asked(visitor, f"{words.question} {SILENCE}", is_awaited=False),
+        scene: asked(visitor, words.questions[scene], ask, is_awaited=scene not in {"streaming", "queued"})
+        for scene, ask in asks.items()
     }
     with psycopg.connect(stack.database_url, autocommit=True) as connection:
         connection.execute(TIDY)
@@ -202,12 +218,13 @@ def talked(stack: Stack, browser: Browser, words: Words) -> Account:
     return Account(words, cookies, chats)
 
 
-def asked(visitor: Visitor, question: str, *, is_awaited: bool = True) -> str:
-    """One question in a chat of its own; returns the chat's address."""
-    visitor.page.goto("/")
-    visitor.ask(question)
+def asked(visitor: Visitor, question: str, ask: str, *, is_awaited: bool) -> str:
+    """One question in a chat of its own, which is called by it; returns the chat's address."""
+    chat_id = visitor.open_chat(question)
+    visitor.page.goto(f"/chats/{chat_id}")
+    visitor.ask(f"{question} {ask}")
     expect(visitor.retry if is_awaited else visitor.stop).to_be_visible()
-    return f"/chats/{visitor.chat_id}"
+    return f"/chats/{chat_id}"
 
 
 def empty(page: Page, _account: Account) -> None:
@@ -250,7 +267,7 @@ def capacity(page: Page, account: Account) -> None:
 
     page.route("**/messages", refuse)
     page.goto(account.chats["table"])
-    page.locator("#content").fill(account.words.question)
+    page.locator("#content").fill(account.words.questions["capacity"])
     page.locator("#content").press("Enter")
     page.locator("#countdown").wait_for()
 

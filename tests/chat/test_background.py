@@ -266,6 +266,7 @@ async def test_a_chat_that_has_a_name_needs_no_title(chat: Chat, model: Model) -
         ("\u3000" * 90 + "Paris", "Paris"),
         ("!?…", ""),
         ("# **Bold** title", "Bold title"),
+        ("Using `max` with `key`:", "Using max with key"),
         ("素早い茶色の狐\ufffd", "素早い茶色の狐"),
         ("🦊", "🦊"),
         ("<think>The user asks about Paris.</think>\n\nParis in Spring", "Paris in Spring"),
