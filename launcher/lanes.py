@@ -27,12 +27,6 @@ WAITING: Mapping[str, Sequence[str]] = {
         "tests/faults",
         "tests/budgets",
         "tests/inference",
-        "tests/browser/test_dead_connection.py",
-        "tests/browser/test_drafts.py",
-        "tests/browser/test_elsewhere.py",
-        "tests/browser/test_sending_again.py",
-        "tests/browser/test_sidebar.py",
-        "tests/browser/test_tabs.py",
     ),
 }
 SUMMARY_WITHIN_S = 4

@@ -10,6 +10,22 @@ from pathlib import Path
 from playwright.sync_api import Browser, Playwright, sync_playwright
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+# Playwright's list, which ours takes the place of, as far as it is about what tests see or about asking the world; and
+# the popups of the address bar, which no test has: they cost every window most of a second of CPU time.
+NEEDLESS = (
+    "AimEnabled",
+    "AvoidUnnecessaryBeforeUnloadCheckSync",
+    "DestroyProfileOnBrowserClose",
+    "HttpsFirstBalancedModeAutoEnable",
+    "HttpsUpgrades",
+    "MediaRouter",
+    "NetworkTimeServiceQuerying",
+    "OptimizationHints",
+    "PaintHolding",
+    "PreconnectToSearch",
+    "WebUIOmniboxAimPopup",
+    "WebUIOmniboxPopup",
+)
 CURE = "browser tests need Chromium: `apt-get install chromium`, or `.venv/bin/playwright install chromium`"
 
 
@@ -21,7 +37,9 @@ class NoBrowser(Exception):
 def running() -> Iterator[Browser]:
     """A browser without a window. Raises `NoBrowser`."""
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=executable(playwright))
+        browser = playwright.chromium.launch(
+            executable_path=executable(playwright), args=[f"--disable-features={','.join(NEEDLESS)}"]
+        )
         try:
             yield browser
         finally:

@@ -206,6 +206,7 @@ def worker_beside(stack: Stack, folder: Path, module: str, wishes: Mapping[str, 
 def environment(engine: str, folder: Path) -> dict[str, str]:
     """What a product's processes read, without their servers."""
     return {
+        "DJANGO_SETTINGS_MODULE": "tests.stack.settings",
         "DEBUG": "0",
         "HTTPS": "0",
         "SECRET_KEY": "stack-" + "0" * 60,
