@@ -1,6 +1,6 @@
 // What stands above the composer while the server would not take something: why, and when it may be tried again.
 
-import { gettext } from "./words.js";
+import { gettext, number } from "./words.js";
 
 const SECOND_MS = 1_000;
 const LONGEST_S = 600; // a longer wait is told by the clock, in the sentence
@@ -40,5 +40,5 @@ export class Refusals {
 
 /** Minutes and seconds. */
 function clock(seconds) {
-  return `${Math.floor(seconds / 60)}:${String(seconds % 60).padStart(2, "0")}`;
+  return `${number(Math.floor(seconds / 60))}:${number(seconds % 60, { minimumIntegerDigits: 2 })}`;
 }
