@@ -1,4 +1,5 @@
-// Markdown while it is being written. Elements and text are only ever appended: a token costs the same at any length.
+// Markdown while it is being written. Elements and text are only ever appended, and what has left the screen is not laid
+// out again: a token costs the same at any length.
 
 import * as smd from "smd";
 
@@ -39,6 +40,8 @@ const ELEMENTS = new Map([
   [smd.EQUATION_BLOCK, "span"],
   [smd.EQUATION_INLINE, "span"],
 ]);
+// So many blocks a part: of an answer only its parts are laid out anew, and of the parts only the last.
+const BLOCKS_A_PART = 16;
 // The direction of each of these is that of its own text, where it stands by itself.
 const BLOCKS = "p, ul, ol, h3, h4, h5, h6, blockquote, table";
 
@@ -74,7 +77,7 @@ function begin(open, type) {
 }
 
 function element(open, type) {
-  const place = placeOf(type, open.at(-1));
+  const place = placeOf(type, open.length === 1 ? partOf(open[0]) : open.at(-1));
   const made = document.createElement(type === smd.TABLE_CELL ? cellOf(place) : ELEMENTS.get(type));
   if (open.length === 1 && made.matches(BLOCKS)) made.dir = "auto";
   switch (type) {
@@ -94,6 +97,11 @@ function element(open, type) {
 function end(open) {
   const closed = open.pop();
   if (closed !== open.at(-1) && closed.matches("pre > code, .math")) dressed(closed);
+}
+
+function partOf(answer) {
+  const last = answer.lastElementChild;
+  return last?.childElementCount < BLOCKS_A_PART ? last : within(answer, "div", { className: "part" });
 }
 
 function placeOf(type, parent) {
