@@ -172,14 +172,21 @@ def written(stack: Stack, browser: Browser, tokens: int) -> Written:
 
 
 @contextmanager
-def arrived(stack: Stack, browser: Browser) -> Iterator[Visitor]:
-    """Somebody before a new chat."""
+def visiting(stack: Stack, browser: Browser) -> Iterator[Visitor]:
+    """Somebody with an account, before any page."""
     visitor = Visitor.arrive(browser, f"http://127.0.0.1:{stack.port}")
     visitor.sign_up()
-    visitor.page.goto("/")
-    expect(visitor.send).to_be_enabled()
     yield visitor
     visitor.context.close()
+
+
+@contextmanager
+def arrived(stack: Stack, browser: Browser) -> Iterator[Visitor]:
+    """Somebody before a new chat."""
+    with visiting(stack, browser) as visitor:
+        visitor.page.goto("/")
+        expect(visitor.send).to_be_enabled()
+        yield visitor
 
 
 def metering(visitor: Visitor) -> CDPSession:
@@ -208,7 +215,7 @@ def report(found: Written) -> Written:
 
 def open_long_chat(stack: Stack, browser: Browser) -> None:
     """A new chat and one of four hundred messages, whose answers are rendered the first time and read the next."""
-    with arrived(stack, browser) as alice:
+    with visiting(stack, browser) as alice:  # with nothing in the browser's cache yet
         chat_id = alice.open_chat("Long")
         with psycopg.connect(stack.database_url, autocommit=True) as connection:
             connection.execute(MESSAGES, [chat_id, SECTION.format(number=1)])
