@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import unicodedata
+
 from django.conf import settings
 
 from chat import problems
 
+# Control and format characters, and blanks of all kinds.
+UNSEEN = frozenset({"Cc", "Cf", "Zs", "Zl", "Zp"})
+
 
 def check(content: str) -> None:
     """Raises `ContentBlank`, `ContentHasNul`, `ContentNotUnicode` or `ContentTooLarge`."""
-    if not content.strip():
+    if all(unicodedata.category(character) in UNSEEN for character in content):
         raise problems.ContentBlank
     # Postgres stores no NUL.
     if "\0" in content:

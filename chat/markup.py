@@ -18,6 +18,7 @@ from django.utils.safestring import SafeString, mark_safe
 from linkify_it import LinkifyIt
 from markdown_it import MarkdownIt
 from markdown_it.common.utils import escapeHtml
+from markdown_it.rules_block import reference
 from mdit_py_plugins.dollarmath import dollarmath_plugin
 
 from chat.models import Message, Role
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from markdown_it.token import Token
 
 # Counted up with each change to what comes out: what was kept by other rules is made anew.
-VERSION = 1
+VERSION = 2
 # A page of long answers that were never rendered has some of them as plain text, and the next time all.
 PATIENCE_S = 0.5
 # Longer ones stay text: 10 KB take 50 ms.
@@ -41,6 +42,8 @@ HEADINGS_FROM = 2
 # Cells that short rows of a table are filled up with: a few bytes would make a megabyte.
 import_module("markdown_it.rules_block.table").__dict__["MAX_AUTOCOMPLETED_CELLS"] = 1_000
 LEAST_HEADING = 6
+# Lists and quotes within each other; a list is two. The parser leaves out what is deeper, and so we show all as text.
+DEEPEST = 60
 
 TAGS = {
     *("a", "blockquote", "br", "code", "em", "hr", "li", "ol", "p", "pre", "s", "span", "strong", "ul"),
@@ -69,13 +72,18 @@ BRACKETS = {r"\(": ("math_inline", r"\)"), r"\[": ("math_inline_double", r"\]")}
 # A task in a list, done or not.
 TASK = re.compile(r"^\[([ xX])\](?= )")
 BOXES = {" ": "☐", "x": "☑", "X": "☑"}
+# The one element of HTML that models write for want of Markdown: within a table's cell there is no other way.
+LINE_BREAK = re.compile(r"<br ?/?>", re.IGNORECASE)
 
 Rule = Callable[..., str]
 
 
 def html(text: str) -> SafeString:
     """The text as HTML that may stand in a page as it is."""
-    made = PARSER.render(text)
+    environment: dict[str, Any] = {}
+    tokens = PARSER.parse(text, environment)
+    is_too_deep = any(token.level >= DEEPEST - 1 for token in tokens)
+    made = _plain(text) if is_too_deep else PARSER.renderer.render(tokens, PARSER.options, environment)
     return mark_safe(  # noqa: S308  # cleaned here
         nh3.clean(
             made,
@@ -87,6 +95,11 @@ def html(text: str) -> SafeString:
             strip_comments=True,
         )
     )
+
+
+def _plain(text: str) -> str:
+    lines = "<br>\n".join(escapeHtml(line) for line in text.splitlines())
+    return f'<p dir="auto">{lines}</p>'
 
 
 def of_answers(messages: Sequence[Message]) -> dict[UUID, SafeString]:
@@ -108,7 +121,7 @@ def of_answers(messages: Sequence[Message]) -> dict[UUID, SafeString]:
 
 def _parser() -> MarkdownIt:
     # A line that the model ended is ended, as while it was being written.
-    parser = MarkdownIt("commonmark", {"html": False, "linkify": True, "breaks": True})
+    parser = MarkdownIt("commonmark", {"html": False, "linkify": True, "breaks": True, "maxNesting": DEEPEST})
     parser.enable(["table", "strikethrough", "linkify"])
     # Addresses that say they are some: else main.py is one, in Paraguay.
     parser.linkify = LinkifyIt(options={"fuzzy_link": False, "fuzzy_email": False})
@@ -119,6 +132,8 @@ def _parser() -> MarkdownIt:
     parser.block.ruler.disable("math_block")  # which looks for its end without bound
     # Before a backslash escapes the bracket.
     parser.inline.ruler.before("escape", "bracketed", _bracketed)
+    parser.inline.ruler.before("html_inline", "line_break", _line_break)
+    parser.block.ruler.at("reference", _reference, {"alt": []})
     parser.block.ruler.before("fence", "formula_block", _formula_block, {"alt": ["paragraph", "blockquote", "list"]})
     parser.core.ruler.push("presented", _present)
     rules: dict[str, Rule] = {
@@ -151,6 +166,22 @@ def _bracketed(state: StateInline, silent: bool) -> bool:
         state.push(kind, "math", 0).content = state.src[state.pos + 2 : end]
     state.pos = end + 2
     return True
+
+
+def _line_break(state: StateInline, silent: bool) -> bool:
+    found = LINE_BREAK.match(state.src, state.pos)
+    if not found:
+        return False
+    if not silent:
+        state.push("hardbreak", "br", 0)
+    state.pos = found.end()
+    return True
+
+
+def _reference(state: StateBlock, begin: int, end: int, silent: bool) -> bool:
+    """Where links lead, but for notes, which stay as they were written: taken for an address, their text would go."""
+    is_note = state.src.startswith("[^", state.bMarks[begin] + state.tShift[begin])
+    return not is_note and reference(state, begin, end, silent)
 
 
 def _formula_block(state: StateBlock, begin: int, end: int, silent: bool) -> bool:

@@ -6,9 +6,10 @@ from math import ceil
 from typing import Any
 
 from django.contrib import admin
-from django.contrib.auth.admin import UserAdmin
+from django.contrib.auth.admin import GroupAdmin, UserAdmin
+from django.contrib.auth.models import Group
 from django.db import transaction
-from django.db.models import QuerySet
+from django.db.models import QuerySet, prefetch_related_objects
 from django.http import HttpRequest
 from django.utils import timezone
 
@@ -21,9 +22,34 @@ from scheduler.admin import OverrideInline, ReadOnlyAdmin, TodaysUse
 MINUTE_S, HOUR_S = 60, 3600
 
 
+class PermissionsAtOnce(admin.ModelAdmin):  # type: ignore[type-arg]  # takes one in the stubs only
+    """Whoever may only look is shown each permission by its name, for which Django asks the database one by one."""
+
+    permissions_of: str
+
+    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
+        """The row, with its permissions and what their names are made of."""
+        row = super().get_object(request, object_id, from_field)
+        if row is not None:
+            prefetch_related_objects([row], f"{self.permissions_of}__content_type")
+        return row
+
+
+admin.site.unregister(Group)
+
+
+@admin.register(Group)
+class SparingGroupAdmin(PermissionsAtOnce, GroupAdmin):
+    """Django's own."""
+
+    permissions_of = "permissions"
+
+
 @admin.register(User)
-class TieredUserAdmin(CountedDeletion, UserAdmin):  # type: ignore[type-arg]  # takes one in the stubs only
+class TieredUserAdmin(PermissionsAtOnce, CountedDeletion, UserAdmin):  # type: ignore[type-arg]  # takes one in the stubs only
     """Django's own, with the tier, the user's override of it, and today's use."""
+
+    permissions_of = "user_permissions"
 
     list_display = ("username", "email", "tier", "is_active", "is_staff", "date_joined")
     list_filter = ("tier", "is_active", "is_staff", "is_superuser")

@@ -57,11 +57,13 @@ class FairPool(ConnectionPool):
         return connection
 
     async def release(self, connection: AbstractConnection) -> None:
-        """Take it back; a cancellation meanwhile loses nothing."""
+        """Take it back; a cancellation meanwhile loses nothing. Raises `KeyError` for one that is not lent."""
+        is_lent = connection in self._in_use_connections
         try:
             await super().release(connection)
         finally:
-            self._free.release()
+            if is_lent:
+                self._free.release()
 
 
 def streams_client() -> Redis:

@@ -145,6 +145,20 @@ def test_formulas_are_set_when_they_are_closed_and_prices_are_not(watched: Visit
     assert watched.page.evaluate("window.violations") == []
 
 
+def test_a_formula_at_the_end_of_a_line_swallows_nothing_that_follows(watched: Visitor) -> None:
+    closed = [
+        "An integral: $$\\int x_1 dx$$\n\n- one\n- two\n",
+        "Half of \\[\n\n- one\n- two\n",
+        "$$\nx\n$$\n\n- one\n- two\n",
+    ]
+
+    watched.page.evaluate(STREAM, [closed, 1])
+
+    streamed = watched.page.locator(".streamed")
+    assert [streamed.nth(n).locator("> .part > ul > li").count() for n in range(3)] == [2] * 3
+    assert [streamed.nth(n).locator(".math.display").count() for n in range(3)] == [0, 0, 1]
+
+
 def test_a_message_is_copied_as_the_model_wrote_it(watched: Visitor) -> None:
     watched.context.grant_permissions(["clipboard-read", "clipboard-write"])
     watched.page.goto("/")

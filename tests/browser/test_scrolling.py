@@ -145,3 +145,34 @@ def test_the_link_to_earlier_messages_is_there_while_they_cannot_be_had(
 
     expect(alice.texts).to_have_count(2 * MESSAGES_A_PAGE)
     expect(alice.page.locator(".turn").first).to_be_focused()
+
+
+# Two hundred paragraphs that come at once, as to a page that is opened in mid-answer; and their height on the way up.
+WALK = """async () => {
+  const module = performance.getEntriesByType("resource").find(({ name }) => /\\/markdown\\.[^/]*js$/.test(name)).name;
+  const { Markdown } = await import(module);
+  const answer = document.querySelector("#turns").appendChild(document.createElement("li"));
+  answer.className = "turn assistant live";
+  const text = answer.appendChild(document.createElement("div"));
+  text.className = "text markup";
+  const paragraph = "Nobody reads all of this, but somebody may look it up. ".repeat(9).concat("\\n\\n");
+  new Markdown(text).write(paragraph.repeat(200));
+  const region = document.querySelector("#scroll");
+  const frame = () => new Promise(requestAnimationFrame);
+  const heights = [];
+  await frame();
+  await frame();
+  for (region.scrollTop = region.scrollHeight; region.scrollTop > 0; region.scrollTop -= 400) {
+    await frame();
+    await frame();
+    heights.push(text.offsetHeight);
+  }
+  return heights;
+}"""
+
+
+def test_a_long_answer_keeps_its_height_whichever_part_was_seen(alice: Visitor) -> None:
+    heights: list[int] = alice.page.evaluate(WALK)
+
+    assert len(heights) > 20
+    assert max(heights) - min(heights) <= 2

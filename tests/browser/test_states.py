@@ -61,11 +61,16 @@ def test_offline_is_said_and_what_was_written_goes_out_later(alice: Visitor) -> 
     banner = alice.page.locator("#connection")
     alice.context.set_offline(True)
     expect(banner).to_contain_text("You are offline.")
+    question = scripted("Back.")
+    alice.composer.fill(question)
+    alice.composer.press("Enter")
+    expect(alice.refusal).to_contain_text("There is no connection to the server.", timeout=45_000)
+    expect(alice.composer).to_have_value(question)
 
     alice.context.set_offline(False)
 
     expect(banner).to_be_hidden(timeout=45_000)
-    alice.ask_and_wait(scripted("Back."), "Back.")
+    alice.ask_and_wait(question, "Back.")
 
 
 def test_an_answer_that_stands_still_says_so_until_it_goes_on(alice: Visitor) -> None:
@@ -85,6 +90,7 @@ def test_an_answer_that_stands_still_says_so_until_it_goes_on(alice: Visitor) ->
     expect(note).to_contain_text("No words for a while.")
     alice.page.unroute_all()
     alice.stop.click()
+    expect(note).to_have_count(0)
     expect(alice.stop).to_be_hidden()
 
 

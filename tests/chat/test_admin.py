@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from django.contrib import admin
-from django.contrib.auth.models import Group
+from django.contrib.auth.models import Group, Permission
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
@@ -223,6 +223,26 @@ def test_an_operator_changes_a_users_tier_and_a_models_numbers(
     found = Model.objects.get()
     assert (found.slug, found.context_window, list(found.tiers.all())) == (model.slug, 999, [pro])
     assert (found.queue_depth, found.cached_token_percent) == (7, 0)
+
+
+@pytest.mark.parametrize("kind", ["user", "group"])
+def test_permissions_of_whoever_is_only_looked_at_take_no_query_each(client: Client, alice: User, kind: str) -> None:
+    looker = User.objects.create(username="looker", is_staff=True)
+    looker.user_permissions.set(Permission.objects.filter(codename__startswith="view_"))
+    client.force_login(looker)
+    group = Group.objects.create(name="those")
+    shown, address = (
+        (alice.user_permissions, f"/admin/chat/user/{alice.pk}/change/")
+        if kind == "user"
+        else (group.permissions, f"/admin/auth/group/{group.pk}/change/")
+    )
+    shown.set(Permission.objects.all()[:2])
+    queries(client, address)  # content types are cached
+    few = queries(client, address)
+
+    shown.set(Permission.objects.all()[:20])
+
+    assert len(queries(client, address)) == len(few)
 
 
 def test_nobody_else_gets_in(client: Client, alice: User) -> None:

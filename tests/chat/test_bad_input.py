@@ -68,6 +68,7 @@ def nothing(_stage: Stage) -> None: ...
 
 GROUNDS: dict[str, tuple[Arrange, Any, int, str]] = {
     "blank": (nothing, {"content": " \n"}, 400, "content_blank"),
+    "unseen": (nothing, {"content": "\u200b\u2060\u3000"}, 400, "content_blank"),
     "NUL": (nothing, {"content": "a\0b"}, 400, "content_has_nul"),
     "half a character": (nothing, {"content": "\ud83d"}, 400, "content_not_unicode"),
     "no text": (nothing, {"content": {"text": "Hi"}}, 400, "content_not_text"),

@@ -88,6 +88,19 @@ def test_formulas_on_their_own(text: str) -> None:
     assert '<span class="math display" dir="ltr">x</span>' in markup.html(text)
 
 
+@pytest.mark.parametrize("text", ["> " * 25 + "deep", "> " * 4000 + "deep", "- " * 500 + "deep"])
+def test_however_deep_it_stands_no_text_is_left_out(text: str) -> None:
+    assert "deep" in markup.html(text)
+
+
+def test_lines_are_broken_in_a_cell_and_notes_keep_their_text() -> None:
+    made = markup.html("| x |\n| --- |\n| one<br>two |\n\nSee[^1].\n\n[^1]: note\n")
+
+    assert "one<br>\ntwo" in made
+    assert "See[^1]." in made
+    assert "[^1]: note" in made
+
+
 def test_links_lead_elsewhere_and_tell_nothing() -> None:
     made = markup.html("See https://example.org/a and [b](https://example.org/b).")
 

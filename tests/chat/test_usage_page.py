@@ -9,6 +9,7 @@ from html import unescape
 from http import HTTPStatus
 
 import pytest
+from django.conf import settings
 from django.test import Client
 from redis import Redis
 
@@ -102,3 +103,10 @@ def test_it_is_linked_from_the_chats_and_for_signed_in_people_only(browser: Clie
     assert 'href="/usage"' in browser.get("/").content.decode()
 
     assert client.get("/usage").headers["Location"] == "/sign-in?next=/usage"
+
+
+@pytest.mark.parametrize(("language", "number"), [("en", "50,000"), ("fa", "۵۰٬۰۰۰"), ("zh-hans", "50,000")])
+def test_numbers_are_written_as_the_language_writes_them(browser: Client, language: str, number: str) -> None:
+    browser.cookies.load({settings.LANGUAGE_COOKIE_NAME: language})
+
+    assert number in words(browser)

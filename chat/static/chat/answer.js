@@ -80,9 +80,12 @@ export class Answer {
   }
 
   #begin(text) {
+    // Parts are measured while they are written: meanwhile the answer must not be so short that the reader's place goes.
+    this.#place.style.minBlockSize = `${this.#place.offsetHeight}px`;
     this.#place.replaceChildren();
     this.#markdown = new Markdown(this.#place);
     this.#markdown.write(text);
+    this.#place.style.minBlockSize = "";
     this.#written = text;
   }
 }

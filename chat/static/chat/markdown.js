@@ -40,6 +40,10 @@ const ELEMENTS = new Map([
   [smd.EQUATION_BLOCK, "span"],
   [smd.EQUATION_INLINE, "span"],
 ]);
+// The parser takes a mark at the end of a line for the beginning of a formula, and all that follows for the formula, even
+// where the mark ends one: there is text before it. Marks of lists and quotes are none.
+const MARK_AT_END = /^(.*)(\$\$|\\\[)(?=\n)/gm;
+const MARKERS = /^[\s>*+\-\d.)]*$/;
 // So many blocks a part: of an answer only its parts are laid out anew, and of the parts only the last.
 const BLOCKS_A_PART = 16;
 // The direction of each of these is that of its own text, where it stands by itself.
@@ -47,6 +51,7 @@ const BLOCKS = "p, ul, ol, h3, h4, h5, h6, blockquote, table";
 
 export class Markdown {
   #parser;
+  #line = ""; // the last one so far
 
   /** Writes into an element. */
   constructor(place) {
@@ -61,7 +66,10 @@ export class Markdown {
 
   /** Append text; what may yet become markup waits for more. */
   write(text) {
-    smd.parser_write(this.#parser, text);
+    const lines = this.#line + text;
+    const told = lines.replace(MARK_AT_END, (mark, before) => (MARKERS.test(before) ? mark : `${mark} `));
+    smd.parser_write(this.#parser, told.slice(this.#line.length));
+    this.#line = lines.slice(lines.lastIndexOf("\n") + 1);
   }
 
   /** There is no more of it. */
@@ -101,7 +109,10 @@ function end(open) {
 
 function partOf(answer) {
   const last = answer.lastElementChild;
-  return last?.childElementCount < BLOCKS_A_PART ? last : within(answer, "div", { className: "part" });
+  if (last?.childElementCount < BLOCKS_A_PART) return last;
+  // What was never on the screen has no size that could be remembered, and must not change it when it comes there.
+  if (last) last.style.containIntrinsicBlockSize = `auto ${last.getBoundingClientRect().height}px`;
+  return within(answer, "div", { className: "part" });
 }
 
 function placeOf(type, parent) {

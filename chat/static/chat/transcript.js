@@ -7,6 +7,7 @@ import { handOver, isSelected } from "./rich.js";
 import { Scroll } from "./scroll.js";
 import { gettext } from "./words.js";
 
+const BLOCKS = "p, li, h3, h4, h5, h6, blockquote, td, th, pre, .language, .math.display";
 const NAMES = { user: gettext("You"), assistant: "Palaver" };
 
 export class Transcript {
@@ -35,8 +36,11 @@ export class Transcript {
   /** The newest answer, as it is read out. */
   get answer() {
     const text = this.#turns.querySelector(".turn.assistant:last-child .text")?.cloneNode(true);
-    for (const button of text?.querySelectorAll("button") ?? []) button.remove();
-    return text?.textContent.trim() ?? "";
+    if (!text) return "";
+    // A formula's source stands beside it, and a block's text would run into the next one's.
+    for (const unread of text.querySelectorAll("button, annotation")) unread.remove();
+    for (const block of text.querySelectorAll(BLOCKS)) block.append(" ");
+    return text.textContent.trim();
   }
 
   /** Show a question that is on its way to the server. */
