@@ -50,6 +50,7 @@ class Ask:
 CHAT, MESSAGES = "/api/chats/<uuid:chat_id>", "/api/chats/<uuid:chat_id>/messages"
 RUN, STREAM = "/api/runs/<uuid:run_id>", "/api/runs/<uuid:run_id>/stream"
 CANCEL, RETRY = "/api/runs/<uuid:run_id>/cancel", "/api/runs/<uuid:run_id>/retry"
+KEY = "/api/keys/<uuid:key_id>"
 PAGE = "/chats/<uuid:chat_id>"
 CONTINUE = f"{PAGE}/continue"
 FORMS = tuple(f"{PAGE}/{act}" for act in ("ask", "stop", "retry"))
@@ -81,6 +82,10 @@ API = (
     Ask("GET", "/api/events?run=<live>&run=<live>:", 200, of="live run", needs=LIVE),
     Ask("GET", "/api/usage", 200),
     Ask("GET", "/api/models", 200),
+    Ask("GET", "/api/keys", 200, by="session"),
+    Ask("POST", "/api/keys", 201, by="session", body={"name": "Laptop"}),
+    Ask("GET", KEY, 200, of="kept key", by="session"),
+    Ask("DELETE", KEY, 204, of="key to revoke", by="session"),
     Ask("GET", "/api/nothing", 404, needs=NOTHING),
 )
 SIGNING_IN = {"username": "visitor", "password": A_PASSWORD}

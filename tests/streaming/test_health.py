@@ -76,9 +76,7 @@ async def test_without_its_migrations_it_is_not_ready_and_says_what_to_do() -> N
     def remember(name: str) -> None:
         MigrationRecorder(connection).record_applied("chat", name)
 
-    newest = await rows.ask(
-        lambda: MigrationRecorder(connection).migration_qs.filter(app="chat").latest("id").name
-    )
+    newest = await rows.ask(lambda: MigrationRecorder(connection).migration_qs.filter(app="chat").latest("id").name)
     await rows.ask(forget)
     try:
         status, told = await probed()
