@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
 from auditlog.context import disable_auditlog
+from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
 
 from chat import problems, throttles
 from chat.models import ApiKey, ApiKeyQuerySet, User
 
 # A list of more is no help to whoever looks for the one that leaked.
 MAX_KEYS = 50
+NAME_CHARS = 64
+# Control characters, surrogates, line and paragraph separators.
+UNFIT = frozenset({"Cc", "Cs", "Zl", "Zp"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +31,12 @@ class NewKey:
     name: str
     scopes: Collection[str]
     expires_at: datetime | None = None
+
+
+def check_name(name: str) -> None:
+    """Raises `ValidationError` for what is not one line of text."""
+    if any(unicodedata.category(character) in UNFIT for character in name):
+        raise ValidationError(_("A name is one line of text, without control characters."), "invalid")
 
 
 def listed(user: User) -> ApiKeyQuerySet:

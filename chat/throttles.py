@@ -18,7 +18,7 @@ from scheduler.throttles import Throttle, Windows
 SIGN_IN_MINUTES = 5
 FAILURES_OF_A_NAME = 10
 FAILURES_OF_AN_ADDRESS = 50
-NEW_KEYS_AN_HOUR = 30
+NEW_KEYS_AN_HOUR = 60
 # A household or a server has a whole /64 of IPv6 addresses to send from.
 IPV6_PREFIX_BITS = 64
 

@@ -21,7 +21,7 @@ from chat.models import USUAL_SCOPES, ApiKey, Scope, User
 class NameField(TitleField):
     """What a key is called: one line of text."""
 
-    MAX_LENGTH = 64
+    MAX_LENGTH = keyring.NAME_CHARS
 
     default_error_messages = {  # noqa: RUF012  (as DRF has them)
         "blank": "A name must not be blank.",

@@ -186,7 +186,7 @@ class Cast:
         new |= {"run to cancel": await self.run(LONG), "new name": f"newcomer-{uuid4()}", "keys": uuid4().hex}
         new["leaving session"] = uuid4().hex
         await self.fetch(COPY_SESSION, new["leaving session"], self.session)
-        new["key to revoke"] = await self.new_key()
+        new |= {name: await self.new_key() for name in ("key to revoke", "key to revoke by form")}
         self.cancelled.append(new["run to cancel"])
         return self.things | new
 
