@@ -18,12 +18,14 @@ class Problem(Exception):
     Problem
     ├── NotAuthenticated       401  no credential, or none that opens
     ├── Forbidden              403
-    │   └── CsrfFailed              a session changes nothing without its token
+    │   ├── CsrfFailed              a session changes nothing without its token
+    │   └── ScopeMissing            the key is for other things; `scope` is the one it lacks
     ├── NotFound               404  unknown, malformed, or somebody else's
     ├── MethodNotAllowed       405
     ├── ChatBusy               409  it is still being answered; `run_id` is the live run
     ├── ChatFull               409  it has its questions: `turns`, of `limit`
     ├── NotLatest              409  another question came after the one to be answered again
+    ├── TooManyKeys            409  the user has as many API keys as one may
     ├── IdempotencyInFlight    409  the first request with this key is not over
     ├── IdempotencyKeyReused   422  this key came with another request
     ├── BodyTooLarge           413
@@ -95,6 +97,16 @@ class CsrfFailed(Forbidden):
     detail = "Send the CSRF cookie's value as X-CSRFToken, from a page of this site."
 
 
+class ScopeMissing(Forbidden):
+    """The key is for other things."""
+
+    code = "scope_missing"
+    title = "Key lacks a scope"
+
+    def __init__(self, scope: str) -> None:
+        super().__init__(f"This API key lacks the scope `{scope}`. Use one that has it.", scope=scope)
+
+
 class NotFound(Problem):
     """Unknown, malformed, or somebody else's: which of them is not told."""
 
@@ -142,6 +154,17 @@ class NotLatest(Problem):
     code = "not_latest"
     title = "Not the latest question"
     detail = "Another question came after this one: only the chat's latest can be answered again."
+
+
+class TooManyKeys(Problem):
+    """The user has as many API keys as one may."""
+
+    status = HTTPStatus.CONFLICT
+    code = "too_many_keys"
+    title = "Too many API keys"
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"You have {limit} API keys. Revoke one that is not used any more.", limit=limit)
 
 
 class IdempotencyInFlight(Problem):

@@ -28,6 +28,8 @@ SENTENCES: Mapping[str, Promise] = {
         "Wait for one in another chat to end, or stop it, and send again."
     ),
     "too_many_requests": _("That was too much at once. Try again %(wait)s."),
+    "too_many_keys": _("You have as many keys as one may have: %(limit)s. Revoke one that is not used any more."),
+    "too_many_new_keys": _("You make keys too fast. Try again %(wait)s."),
     "budget_exhausted": _(
         "This may take more than is left of your budget. There will be enough %(when)s. Try again then."
     ),

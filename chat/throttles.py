@@ -1,4 +1,4 @@
-"""How often this site's people may do what costs: requests of one credential, failed sign-ins."""
+"""How often this site's people may do what costs: requests of one credential, failed sign-ins, new API keys."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from functools import lru_cache
 from ipaddress import IPv6Address, ip_address
 
 from django.conf import settings
-from limits import RateLimitItemPerMinute
+from limits import RateLimitItemPerHour, RateLimitItemPerMinute
 
 from scheduler.dispensable import shared
-from scheduler.errors import TooManyRequests, TooManySignIns
+from scheduler.errors import TooManyNewKeys, TooManyRequests, TooManySignIns
 from scheduler.throttles import Throttle, Windows
 
 SIGN_IN_MINUTES = 5
 FAILURES_OF_A_NAME = 10
 FAILURES_OF_AN_ADDRESS = 50
+NEW_KEYS_AN_HOUR = 60
 # A household or a server has a whole /64 of IPv6 addresses to send from.
 IPV6_PREFIX_BITS = 64
 
@@ -26,6 +27,12 @@ def requests() -> Throttle:
     """Requests of one credential, by its name. Refuses with `TooManyRequests`."""
     item = RateLimitItemPerMinute(settings.REQUESTS_PER_MINUTE, namespace="requests")
     return Throttle(_windows(settings.STREAMS_URL), item, TooManyRequests)
+
+
+def new_keys() -> Throttle:
+    """API keys that one user makes, by the user's id. Refuses with `TooManyNewKeys`."""
+    item = RateLimitItemPerHour(NEW_KEYS_AN_HOUR, namespace="new-keys")
+    return Throttle(_windows(settings.STREAMS_URL), item, TooManyNewKeys)
 
 
 class SignInAttempt:

@@ -24,6 +24,7 @@ django.setup(set_prefix=False)
 from chat import problems  # noqa: E402  (after the apps are set up)
 from chat.streaming.entrance import EventStream  # noqa: E402
 from chat.streaming.service import Streams, open_streams  # noqa: E402
+from chatsite.health import Health  # noqa: E402
 
 Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
@@ -48,6 +49,7 @@ class Application(ASGIHandler):
         super().__init__()
         self._threads = ThreadPoolExecutor(THREADS, "request")  # which makes one only when none is idle
         self._streams: Streams | None = None
+        self._health = Health()
 
     def load_middleware(self, is_async: bool = False) -> None:  # noqa: ARG002  # as it is called
         """The synchronous kind of each, whatever is asked for."""
@@ -62,6 +64,9 @@ class Application(ASGIHandler):
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
+        if probe := await self._health.answer(scope["path"], scope["method"]):
+            await self.send_response(probe, send)
+            return
         try:
             body = await self.read_body(receive)
         except RequestAborted:
@@ -101,6 +106,7 @@ class Application(ASGIHandler):
 
     def end_streams(self) -> None:
         """End every open stream now; the readers come back, to another process, from where they were."""
+        self._health.is_stopping = True
         if self._streams:
             self._streams.close()
 

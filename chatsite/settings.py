@@ -158,7 +158,7 @@ REST_FRAMEWORK = {
         "chat.api.authentication.ApiKeyAuthentication",
         "chat.api.authentication.SessionAuthentication",
     ],
-    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
+    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated", "chat.api.authentication.HasScope"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_PARSER_CLASSES": ["chat.api.parsers.SturdyJSONParser"],
     "DEFAULT_THROTTLE_CLASSES": ["chat.api.throttling.CredentialThrottle"],

@@ -4,7 +4,7 @@ from django.contrib import admin
 from django.urls import URLPattern, URLResolver, include, path
 from django.views.i18n import set_language
 
-from chat import accounts, pages, posting
+from chat import accounts, key_pages, pages, posting
 from chat.load.scraping import scrape
 from chatsite.languages import script_words
 
@@ -19,6 +19,8 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("chats/<uuid:chat_id>/export.md", pages.export, {"suffix": "md"}, name="export-markdown"),
     path("chats/<uuid:chat_id>/export.json", pages.export, {"suffix": "json"}, name="export-json"),
     path("usage", pages.usage, name="own-usage"),
+    path("keys", key_pages.keys, name="own-keys"),
+    path("keys/<uuid:key_id>/revoke", key_pages.revoke, name="revoke-key"),
     path("language", set_language, name="set_language"),
     path("words.js", script_words, name="words"),
     path("sign-in", accounts.SignIn.as_view(), name="sign-in"),

@@ -20,7 +20,8 @@ class SchedulerError(Exception):
         ├── BudgetExhausted    what is left of the user's budget does not suffice
         ├── QueueFull          as many runs wait as may: nobody's fault
         ├── TooManyRequests    one credential sends them too fast
-        └── TooManySignIns     one name, or one address, fails too often
+        ├── TooManySignIns     one name, or one address, fails too often
+        └── TooManyNewKeys     one user makes API keys too fast
     """
 
     code = "scheduler_error"
@@ -121,3 +122,12 @@ class TooManySignIns(Refused):
 
     def __init__(self, retry_after_s: int) -> None:
         super().__init__("Too many failed sign-ins. Wait a little, then try again.", retry_after_s)
+
+
+class TooManyNewKeys(Refused):
+    """One user makes API keys too fast."""
+
+    code = "too_many_new_keys"
+
+    def __init__(self, retry_after_s: int) -> None:
+        super().__init__("You make API keys too fast. Wait as long as Retry-After says.", retry_after_s)

@@ -115,7 +115,7 @@ class ApiKeyAdmin(ReadOnlyAdmin):
     """Keys can be revoked here and nothing else: a secret is shown once, where `manage.py apikey` makes it."""
 
     private = ("digest",)
-    list_display = ("shown", "name", "whose", "created_at", "expires_at", "revoked_at")
+    list_display = ("shown", "name", "whose", "scopes", "created_at", "last_used_at", "expires_at", "revoked_at")
     list_select_related = ("user",)
     search_fields = ("shown", "name", "user__username")
     fields = list_display

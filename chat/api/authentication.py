@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from django.contrib.auth import get_user
 from django.http import HttpRequest
-from rest_framework import authentication
+from rest_framework import authentication, permissions
 from rest_framework.exceptions import PermissionDenied
 from rest_framework.request import Request
 
 from chat import problems
-from chat.models import ApiKey, User, digest
+from chat.models import ApiKey, Scope, User, digest
 from chatsite.database.prepared import Prepared
+
+if TYPE_CHECKING:
+    from rest_framework.views import APIView  # which imports this module, by its name in the settings
 
 SCHEME = "bearer"
 KEY = Prepared(
@@ -35,6 +38,11 @@ class Credential:
         """The credential of an authenticated request."""
         key = request.auth if isinstance(request.auth, ApiKey) else None
         return cls(cast(User, request.user), key, "" if key else session_digest(request))
+
+    def require(self, scope: Scope) -> None:
+        """See that it is good for that; a session is good for all. Raises `ScopeMissing`."""
+        if self.key and scope not in self.key.scopes:
+            raise problems.ScopeMissing(scope)
 
     @property
     def name(self) -> str:
@@ -60,6 +68,16 @@ class ApiKeyAuthentication(authentication.BaseAuthentication):
         return 'Bearer realm="palaver"'
 
 
+class HasScope(permissions.BasePermission):
+    """A key reads with the scope `read`, and changes things with `write`."""
+
+    def has_permission(self, request: Request, _view: APIView) -> bool:
+        """True. Raises `ScopeMissing`."""
+        is_reading = request.method in permissions.SAFE_METHODS
+        Credential.of(request).require(Scope.READ if is_reading else Scope.WRITE)
+        return True
+
+
 class SessionAuthentication(authentication.SessionAuthentication):
     """A signed-in browser; changes need its CSRF token."""
 
@@ -72,13 +90,16 @@ class SessionAuthentication(authentication.SessionAuthentication):
 
 
 def authenticate(request: HttpRequest) -> Credential:
-    """Who sends a request that changes nothing, and by what, for views outside DRF. Raises `NotAuthenticated`.
+    """Who sends a request that changes nothing, and by what, for views outside DRF.
 
-    Blocks: one query for a key, two for a session. An async view calls it in a thread and leaves `request.user` alone.
+    Raises `NotAuthenticated`, `ScopeMissing`. Blocks: one query for a key, two for a session. An async view calls it in
+    a thread and leaves `request.user` alone.
     """
     key = bearer_key(request.META)
     if key:
-        return Credential(key.user, key)
+        credential = Credential(key.user, key)
+        credential.require(Scope.READ)
+        return credential
     user = get_user(request)
     if not isinstance(user, User):
         raise problems.NotAuthenticated
@@ -96,4 +117,5 @@ def bearer_key(headers: dict[str, Any]) -> ApiKey | None:
     key = KEY.first(digest=digest(secret.strip()))
     if key is None:
         raise problems.NotAuthenticated("This API key is unknown, revoked or expired.")
+    key.note_use()
     return key

@@ -134,9 +134,17 @@ def _(_error: drf.UnsupportedMediaType) -> Problem:
 @problem_of.register
 def _(error: drf.ValidationError) -> Problem:
     """The first field that a serializer refused; its code is `<field>_<reason>`."""
-    fields: dict[str, list[drf.ErrorDetail]] = error.detail  # type: ignore[assignment]  # a serializer's are like that
-    field, (reason, *_) = next(iter(fields.items()))
+    fields: dict[str, Any] = error.detail  # type: ignore[assignment]  # a serializer's are like that
+    field, reasons = next(iter(fields.items()))
+    reason = _first(reasons)
     if field == "non_field_errors":
         return problems.FieldInvalid("body_not_object", "The body must be a JSON object.", field="")
     code = reason.code or "invalid"
     return problems.FieldInvalid(f"{field}_{REASONS.get(code, code)}", str(reason), field=field)
+
+
+def _first(reasons: Any) -> drf.ErrorDetail:
+    """Of a list's element the reasons stand below its place in the list."""
+    while not isinstance(reasons, drf.ErrorDetail):
+        reasons = next(iter(reasons.values() if isinstance(reasons, dict) else reasons))
+    return reasons

@@ -3,7 +3,7 @@
 from django.urls import URLPattern, URLResolver, path, re_path
 from django.views.decorators.csrf import csrf_exempt
 
-from chat.api import account, views
+from chat.api import account, keys, views
 from chat.streaming.view import run_events, user_events
 
 urlpatterns: list[URLPattern | URLResolver] = [
@@ -17,6 +17,8 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("runs/<uuid:run_id>/stream", run_events, name="run-stream"),
     path("events", user_events, name="events"),
     path("usage", account.Usage.as_view(), name="usage"),
+    path("keys", keys.Keys.as_view(), name="keys"),
+    path("keys/<uuid:key_id>", keys.KeyDetail.as_view(), name="key"),
     path("models", account.Models.as_view(), name="models"),
     # Last: what no line above knows.
     re_path(r"", csrf_exempt(views.not_found)),

@@ -3,6 +3,7 @@
 from chat.models.chats import Chat, ChatQuerySet, Message, MessageQuerySet, Role
 from chat.models.checkpoints import Checkpoint
 from chat.models.idempotency import IdempotencyKey, KeyLost
+from chat.models.keys import USUAL_SCOPES, ApiKey, ApiKeyQuerySet, Scope, digest
 from chat.models.runs import (
     CANCELLED,
     LIVE,
@@ -18,7 +19,7 @@ from chat.models.runs import (
     Status,
 )
 from chat.models.summaries import Summary
-from chat.models.users import DEFAULT_TIER, ApiKey, ApiKeyQuerySet, User, digest
+from chat.models.users import DEFAULT_TIER, User
 
 __all__ = [
     "CANCELLED",
@@ -26,6 +27,7 @@ __all__ = [
     "LIVE",
     "TERMINAL",
     "TRANSITIONS",
+    "USUAL_SCOPES",
     "ApiKey",
     "ApiKeyQuerySet",
     "Chat",
@@ -43,6 +45,7 @@ __all__ = [
     "Run",
     "RunQuerySet",
     "RunTaken",
+    "Scope",
     "Status",
     "Summary",
     "User",

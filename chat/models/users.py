@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
-import secrets
-from datetime import datetime
-from typing import ClassVar, Self
+from typing import ClassVar
 
 from django.contrib.auth.models import AbstractUser
 from django.contrib.auth.models import UserManager as DjangoUserManager
 from django.db import connection, models
-from django.db.models import Q
-from django.db.models.functions import Now
 from django.utils import timezone
 from uuid6 import uuid7
 
@@ -55,41 +50,3 @@ def _override_of(user: User) -> Override | None:
         return user.override
     except Override.DoesNotExist:
         return None
-
-
-class ApiKeyQuerySet(models.QuerySet["ApiKey"]):
-    def usable(self) -> Self:
-        """Keys that still open a door: not revoked, not expired, of an active user."""
-        return self.filter(
-            Q(expires_at__isnull=True) | Q(expires_at__gt=Now()), revoked_at__isnull=True, user__is_active=True
-        )
-
-    def issue(self, user: User, name: str, expires_at: datetime | None = None) -> tuple[ApiKey, str]:
-        """Make a key and return it with its secret, which is stored nowhere and shown this once."""
-        secret = f"{ApiKey.PREFIX}{secrets.token_urlsafe(32)}"
-        shown = secret[: len(ApiKey.PREFIX) + 6]
-        return self.create(user=user, name=name, shown=shown, digest=digest(secret), expires_at=expires_at), secret
-
-
-class ApiKey(models.Model):
-    """A credential for programs. Only its SHA-256 is kept: 256 random bits need no slow hash."""
-
-    PREFIX = "pal_"
-
-    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="api_keys")
-    name = models.CharField(max_length=64)
-    shown = models.CharField(max_length=16, help_text="The secret's first characters, to tell keys apart.")
-    digest = models.CharField(max_length=64, unique=True, editable=False)
-    created_at = models.DateTimeField(db_default=Now(), editable=False)
-    expires_at = models.DateTimeField(null=True, blank=True)
-    revoked_at = models.DateTimeField(null=True, blank=True)
-
-    objects = ApiKeyQuerySet.as_manager()
-
-    def __str__(self) -> str:
-        return f"{self.name} ({self.shown}…)"
-
-
-def digest(secret: str) -> str:
-    """What is stored of an API key's secret."""
-    return hashlib.sha256(secret.encode()).hexdigest()

@@ -65,7 +65,7 @@ def assert_accessible(visitor: Visitor) -> None:
 
 
 @pytest.mark.parametrize(
-    "address", ["/", "/usage", "/nowhere", "/admin/", "/admin/load/", "/admin/chat/run/", "/admin/chat/user/"]
+    "address", ["/", "/usage", "/keys", "/nowhere", "/admin/", "/admin/load/", "/admin/chat/run/", "/admin/chat/user/"]
 )
 def test_pages(reader: Visitor, address: str) -> None:
     reader.page.goto(address)
@@ -111,7 +111,7 @@ def test_an_answer_that_waits_and_one_that_is_written(reader: Visitor) -> None:
         expect(reader.stop).to_be_hidden()
 
 
-@pytest.mark.parametrize("address", ["/", "/usage", "/sign-in", "/admin/load/"])
+@pytest.mark.parametrize("address", ["/", "/usage", "/keys", "/sign-in", "/admin/load/"])
 def test_pages_from_right_to_left(reader: Visitor, browser: Browser, address: str) -> None:
     signed_in = None if address == "/sign-in" else reader.context.storage_state()
     sara = Visitor.arrive(browser, reader.page.url, locale="fa-IR", storage_state=signed_in)

@@ -12,7 +12,7 @@ from django.conf import settings
 from django.test import Client
 from django.urls import URLResolver, get_resolver
 
-from chat.models import ApiKey, Run, Status, User
+from chat.models import ApiKey, Run, Scope, Status, User
 from chat.streaming import rows
 from chatsite.asgi import Application
 from tests.acts import everything_stored
@@ -20,10 +20,12 @@ from tests.sse_client import Answer, request
 from tests.streaming.telling import serving
 
 # An argument of an address, and which of the things around Alice's live run it is. A new kind of id is added here.
+ALICES_KEY = uuid4()
 ARGUMENTS: Mapping[str, Callable[[Run], object]] = {
     "chat_id": lambda run: run.chat_id,
     "message_id": lambda run: run.prompt_id,
     "run_id": lambda run: run.pk,
+    "key_id": lambda _: ALICES_KEY,
 }
 # Ids in a query, which the URL map does not know.
 QUERIES = ("/api/events?run=<uuid:run_id>", "/api/events?run=<uuid:run_id>:1-0-0")
@@ -32,7 +34,7 @@ OF_OTHERS = ("/admin/",)
 # Not OPTIONS: it describes the address, and looks nothing up.
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 # Whatever an address may want of a body, so that nobody is refused for it.
-BODY = {"content": "Hi", "title": "Mine now"}
+BODY = {"content": "Hi", "title": "Mine now", "name": "Mine now"}
 MALFORMED = ("7", "x" * 36, "00000000-0000-0000-0000-00000000000", "%00", "-", "9" * 400)
 ARGUMENT = re.compile(r"<(?:\w+:)?(\w+)>")
 API = "/api/"
@@ -89,7 +91,8 @@ def credentials(route: str) -> Sequence[str]:
 
 
 @pytest.fixture
-def live_run(transactional_db: None, new_run: Callable[..., Run]) -> Run:
+def live_run(transactional_db: None, new_run: Callable[..., Run], alice: User) -> Run:
+    ApiKey.objects.create(user=alice, name="laptop", shown="pal_", digest="of nothing", public_id=ALICES_KEY)
     new_run(Status.DONE)
     return new_run(Status.STREAMING)
 
@@ -107,7 +110,7 @@ def sends(user: User) -> Mapping[str, Headers]:
     client.force_login(user)
     session = client.cookies[settings.SESSION_COOKIE_NAME].value
     return {
-        "key": {"Authorization": f"Bearer {ApiKey.objects.issue(user, 'test')[1]}"},
+        "key": {"Authorization": f"Bearer {ApiKey.objects.issue(user, 'test', scopes=Scope.values)[1]}"},
         "session": NOBODY | {"Cookie": f"sessionid={session}; {NOBODY['Cookie']}"},
     }
 

@@ -50,6 +50,8 @@ class Ask:
 CHAT, MESSAGES = "/api/chats/<uuid:chat_id>", "/api/chats/<uuid:chat_id>/messages"
 RUN, STREAM = "/api/runs/<uuid:run_id>", "/api/runs/<uuid:run_id>/stream"
 CANCEL, RETRY = "/api/runs/<uuid:run_id>/cancel", "/api/runs/<uuid:run_id>/retry"
+KEY = "/api/keys/<uuid:key_id>"
+REVOKE = "/keys/<uuid:key_id>/revoke"
 PAGE = "/chats/<uuid:chat_id>"
 CONTINUE = f"{PAGE}/continue"
 FORMS = tuple(f"{PAGE}/{act}" for act in ("ask", "stop", "retry"))
@@ -81,6 +83,10 @@ API = (
     Ask("GET", "/api/events?run=<live>&run=<live>:", 200, of="live run", needs=LIVE),
     Ask("GET", "/api/usage", 200),
     Ask("GET", "/api/models", 200),
+    Ask("GET", "/api/keys", 200, by="session"),
+    Ask("POST", "/api/keys", 201, by="session", body={"name": "Laptop"}),
+    Ask("GET", KEY, 200, of="kept key", by="session"),
+    Ask("DELETE", KEY, 204, of="key to revoke", by="session"),
     Ask("GET", "/api/nothing", 404, needs=NOTHING),
 )
 SIGNING_IN = {"username": "visitor", "password": A_PASSWORD}
@@ -102,6 +108,10 @@ PAGES = (
     Ask("POST", f"{PAGE}/stop", 302, of="chat", by="session", body={}),
     Ask("POST", f"{PAGE}/retry", 302, of="chat", by="session", body={"run": "none"}),
     Ask("GET", "/usage", 200, by="session"),
+    Ask("GET", "/keys", 200, by="session"),
+    Ask("POST", "/keys", 400, by="session", body={"name": ""}),
+    Ask("GET", REVOKE, 302, of="kept key", by="session"),
+    Ask("POST", REVOKE, 302, of="key to revoke by form", by="session", body={}),
     Ask("GET", "/words.js", 404, by="nobody", needs=NOTHING),
     Ask("GET", "/language", 302, by="nobody", needs=NOTHING),
     Ask("POST", "/language", 302, by="nobody", body={"language": "fa"}, needs=NOTHING),

@@ -52,8 +52,8 @@ PROMOTE = """
         UPDATE chat_user SET is_staff = true, is_superuser = true, tier_id = demo.tier_id
           FROM (SELECT tier_id FROM chat_user WHERE username = 'demo') demo WHERE username = 'visitor' RETURNING id
     )
-    INSERT INTO chat_apikey (user_id, name, shown, digest)
-    SELECT id, 'test', 'pal_', encode(sha256(%s::bytea), 'hex') FROM promoted RETURNING true
+    INSERT INTO chat_apikey (user_id, name, shown, digest, scopes)
+    SELECT id, 'test', 'pal_', encode(sha256(%s::bytea), 'hex'), '{read,write,admin}' FROM promoted RETURNING true
 """
 LOCK = "SELECT true FROM chat_user WHERE id = (SELECT user_id FROM chat_apikey WHERE digest = %s) FOR UPDATE"
 IS_LOCKED_OUT = "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)"
@@ -168,13 +168,17 @@ class Cast:
         """A new one."""
         return str((await self.api("POST", "/api/chats", {}))["id"])
 
+    async def new_key(self) -> str:
+        """Its id."""
+        return str((await self.api("POST", "/api/keys", {"name": "scene"}))["id"])
+
     async def run(self, text: str) -> str:
         """A new one, in a chat of its own."""
         path = f"/api/chats/{await self.chat()}/messages"
         return str((await self.api("POST", path, {"content": f"{uuid4()} {text}"}))["run_id"])
 
     async def scene(self) -> Mapping[str, str]:
-        """New things for what is used up by being asked for: chats, runs that have ended, a session."""
+        """New things for what is used up by being asked for: chats, runs that have ended, a session, keys."""
         new = {name: await self.chat() for name in CHATS}
         new |= {name: await self.run(asks.SHORT) for name in ("run to retry", "run to retry once")}
         retried = [new["run to retry"], new["run to retry once"]]
@@ -182,6 +186,7 @@ class Cast:
         new |= {"run to cancel": await self.run(LONG), "new name": f"newcomer-{uuid4()}", "keys": uuid4().hex}
         new["leaving session"] = uuid4().hex
         await self.fetch(COPY_SESSION, new["leaving session"], self.session)
+        new |= {name: await self.new_key() for name in ("key to revoke", "key to revoke by form")}
         self.cancelled.append(new["run to cancel"])
         return self.things | new
 

@@ -82,7 +82,7 @@ async def warm(world: World) -> Cast:
     await cast.fetch(PROMOTE, cast.key)
     cast.things["ended run"] = await cast.run(asks.SHORT)
     ended = await cast.api("GET", f"/api/runs/{cast.things['ended run']}")
-    cast.things |= {"chat": ended["chat_id"], "message": ended["prompt_id"]}
+    cast.things |= {"chat": ended["chat_id"], "message": ended["prompt_id"], "kept key": await cast.new_key()}
     await cast.ask_in_peace()
     return cast
 
