@@ -7,6 +7,8 @@ from playwright.sync_api import expect
 from tests.browser.conftest import NewVisitor
 from tests.browser.visitor import PHONE, SILENCE, Visitor, scripted
 
+OFFLINE_IN_CHINESE = "您已离线。您写的内容会保留，恢复连接后页面会继续。"
+
 
 def arrived(visit: NewVisitor, alice: Visitor, **options: object) -> Visitor:
     """Alice, in another browser."""
@@ -51,6 +53,9 @@ def test_a_refusal_is_told_in_chinese(visit: NewVisitor, alice: Visitor) -> None
     li.page.locator("#content").press("Enter")
 
     expect(li.refusal).to_have_text("这超出了模型可读的长度。请缩短。")
+    li.context.set_offline(True)
+    expect(li.page.locator("#connection")).to_contain_text(OFFLINE_IN_CHINESE)  # which a script says
+    li.context.set_offline(False)
 
 
 def test_a_language_is_chosen_before_signing_in_and_kept(visit: NewVisitor) -> None:

@@ -48,27 +48,41 @@ def test_at_any_width_the_page_does_not_scroll_sideways(alice: Visitor) -> None:
     for width in (320, 720, 1024, 1440):
         alice.page.set_viewport_size({"width": width, "height": DESKTOP["height"]})
         assert alice.page.evaluate("document.documentElement.scrollWidth") <= width
+        assert alice.page.locator("#scroll").evaluate("r => r.scrollWidth <= r.clientWidth")
         expect(alice.send).to_be_in_viewport()
 
 
 def test_rtl_text_is_set_from_the_right_and_the_next_message_is_not(alice: Visitor) -> None:
-    alice.ask_and_wait(scripted("سلام دنیا"), "سلام دنیا")
-
-    # Waited for: the page may just be putting the stored answer in place of the streamed one.
-    expect(alice.answers.locator("p")).to_have_css("direction", "rtl")
+    alice.ask(scripted("سلام دنیا. " * 60, tokens_per_step=1))
+    expect(alice.page.locator(".turn.live .part p")).to_have_css("direction", "rtl")
     expect(alice.texts.first).to_have_css("direction", "ltr")
+
+    alice.stop.click()
+
+    expect(alice.retry).to_be_visible()
+    expect(alice.answers.locator("p")).to_have_css("direction", "rtl")
+
+
+LISTS = "1. سلام\n2. دنیا\n\n| نام | شهر |\n| --- | --- |\n| سارا | شیراز |\n\n- one\n\n"
 
 
 def test_lists_and_tables_run_as_their_own_text_does(alice: Visitor) -> None:
-    alice.ask(
-        scripted("1. سلام\n2. دنیا\n\n| نام | شهر |\n| --- | --- |\n| سارا | شیراز |\n\n- one\n", split_characters=True)
-    )
-    for _ in range(2):
-        expect(alice.answers.locator("table")).to_have_css("direction", "rtl")
-        expect(alice.answers.locator("ol")).to_have_css("direction", "rtl")
-        expect(alice.answers.locator("ul")).to_have_css("direction", "ltr")
-        expect(alice.retry).to_be_visible()
-        alice.page.reload()
+    alice.ask(scripted(LISTS + "And so on. " * 300, tokens_per_step=20))
+    expect(alice.page.locator(".turn.live .part > ul")).to_be_visible()  # while it is written
+    assert_directions(alice)
+
+    alice.stop.click()
+
+    expect(alice.retry).to_be_visible()
+    alice.page.reload()  # as the server has made it
+    expect(alice.answers.locator(".part")).to_have_count(0)
+    assert_directions(alice)
+
+
+def assert_directions(alice: Visitor) -> None:
+    expect(alice.answers.locator("table")).to_have_css("direction", "rtl")
+    expect(alice.answers.locator("ol")).to_have_css("direction", "rtl")
+    expect(alice.answers.locator("ul")).to_have_css("direction", "ltr")
 
 
 def test_earlier_messages_come_above_without_moving_what_is_read(alice: Visitor, scripted_stack: Stack) -> None:

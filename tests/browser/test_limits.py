@@ -51,12 +51,15 @@ def test_too_many_answers_at_once_are_refused_with_what_to_do_and_the_text_is_ke
 def test_a_chat_that_is_being_answered_takes_no_second_question(alice: Visitor) -> None:
     alice.ask(SILENCE)
     expect(alice.stop).to_be_visible()
+    posted: list[str] = []
+    alice.page.on("request", lambda request: posted.append(request.url) if request.method == "POST" else None)
 
     alice.composer.fill("Me too")
     alice.composer.press("Enter")
 
     expect(alice.refusal).to_contain_text("still being answered")
     expect(alice.composer).to_have_value("Me too")
+    assert posted == []
     alice.stop.click()
     expect(alice.refusal).to_be_hidden()
 

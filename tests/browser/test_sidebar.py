@@ -156,6 +156,25 @@ def test_older_chats_come_as_one_scrolls_and_stay_when_the_list_changes(alice: V
     expect(alice.chats).to_have_text(["One more", *titles])
 
 
+def test_a_chat_that_is_opened_far_down_leaves_the_list_where_it_was(alice: Visitor, scripted_stack: Stack) -> None:
+    write_chats(scripted_stack, alice, [(f"Chat {n}", f"2020-05-05T{n // 60:02}:{n % 60:02}Z") for n in range(100)])
+    alice.page.goto("/")
+    far = alice.page.get_by_role("link", name="Chat 5", exact=True)
+    while not far.count():
+        alice.page.locator("#chat-list > :last-child").scroll_into_view_if_needed()
+        alice.page.wait_for_timeout(50)
+    before = far.bounding_box()
+
+    far.click()
+
+    expect(far).to_have_attribute("aria-current", "page")
+    expect(far).to_be_in_viewport()
+    after = far.bounding_box()
+    assert before
+    assert after
+    assert abs(before["y"] - after["y"]) <= 1
+
+
 def test_a_page_of_older_chats_is_fetched_once_and_one_that_fails_is_left_to_be_pressed(
     alice: Visitor, scripted_stack: Stack
 ) -> None:

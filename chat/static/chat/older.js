@@ -3,14 +3,18 @@
 import { visit } from "./visit.js";
 
 const AHEAD = "200px";
+// Where a tab's reader was in the list, for its next page: a chat is opened by a page of its own.
+const PLACE = "place-in-list";
+const MOST_PAGES = 10;
 
 export class Older {
   #link = document.querySelector("#older");
   #append;
   #fetching = null;
-  #isExtended = false;
+  #pages = 0; // behind the first
+  #region = document.querySelector("#chats");
   #end = new IntersectionObserver((seen) => seen.at(-1).isIntersecting && this.#comeByThemselves(), {
-    root: document.querySelector("#chats"),
+    root: this.#region,
     rootMargin: AHEAD,
   });
 
@@ -18,12 +22,13 @@ export class Older {
   constructor(append) {
     this.#append = append;
     this.#link.addEventListener("click", (event) => this.#comeAsAsked(event));
-    this.#end.observe(this.#link);
+    addEventListener("pagehide", () => this.#leave());
+    this.#comeBack().finally(() => this.#end.observe(this.#link));
   }
 
   /** Whether the list is longer than the server's first page. */
   get isExtended() {
-    return this.#isExtended;
+    return this.#pages > 0;
   }
 
   /** The list ends where that page's does. */
@@ -31,6 +36,19 @@ export class Older {
     const next = page.querySelector("#older");
     this.#link.hidden = next.hidden;
     this.#link.setAttribute("href", next.getAttribute("href") ?? "");
+  }
+
+  #leave() {
+    sessionStorage.setItem(PLACE, JSON.stringify({ pages: this.#pages, top: this.#region.scrollTop }));
+  }
+
+  async #comeBack() {
+    const { pages, top } = JSON.parse(sessionStorage.getItem(PLACE) ?? "{}");
+    if (!top) return;
+    while (this.#pages < Math.min(pages, MOST_PAGES) && !this.#link.hidden) {
+      if (!(await this.#fetch()).length) break;
+    }
+    this.#region.scrollTop = top;
   }
 
   async #comeAsAsked(event) {
@@ -58,7 +76,7 @@ export class Older {
   async #fetchNext() {
     const { document: page } = await visit(this.#link.href);
     if (!page) return [];
-    this.#isExtended = true;
+    this.#pages += 1;
     const rows = this.#append(page);
     this.continueAs(page);
     return rows;

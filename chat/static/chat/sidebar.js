@@ -116,6 +116,8 @@ export class Sidebar {
   #extend(page) {
     const older = this.#deletions.without(rowsOf(page)).filter((row) => !this.row(row.dataset.chatId));
     this.#change(() => this.#list.append(...older));
+    // They come from a page with another chat on it, or none.
+    this.row(this.current)?.querySelector("a").setAttribute("aria-current", "page");
     return older;
   }
 }
