@@ -8,13 +8,11 @@ from django.conf import settings
 
 from chat import problems
 
-# Control and format characters, and blanks of all kinds.
-UNSEEN = frozenset({"Cc", "Cf", "Zs", "Zl", "Zp"})
-
 
 def check(content: str) -> None:
     """Raises `ContentBlank`, `ContentHasNul`, `ContentNotUnicode` or `ContentTooLarge`."""
-    if all(unicodedata.category(character) in UNSEEN for character in content):
+    # Joiners and the like leave as empty a bubble as blanks do.
+    if all(character.isspace() or unicodedata.category(character) == "Cf" for character in content):
         raise problems.ContentBlank
     # Postgres stores no NUL.
     if "\0" in content:

@@ -26,8 +26,9 @@ A_DETAIL = "The engine gave up."
 
 
 def bearing(user: User) -> Client:
-    """A client that sends a key of the user."""
-    _, secret = ApiKey.objects.issue(user, "test")
+    """A client that sends a key of the user, whose use was just noted: that takes a query a minute."""
+    key, secret = ApiKey.objects.issue(user, "test")
+    key.note_use()
     return Client(headers={"Authorization": f"Bearer {secret}"})
 
 

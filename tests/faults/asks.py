@@ -134,7 +134,7 @@ SIGN_IN_OF_OPERATORS = (
 # What Django's forms take for a POST; what would end the session that others need; what knows no route of its own.
 NOT_ASKED = {
     *(("PUT", "/sign-in"), ("PUT", "/sign-up"), ("GET", "/admin/logout/"), ("GET", "/api/")),
-    *(("GET", f"/admin/{rest}") for rest in (r"^(?P<app_label>auth|scheduler|auditlog|chat)/$", r"(?P<url>.*)$")),
+    *(("GET", f"/admin/{rest}") for rest in (r"^(?P<app_label>scheduler|auditlog|chat|auth)/$", r"(?P<url>.*)$")),
 }
 
 
