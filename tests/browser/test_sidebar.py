@@ -163,6 +163,7 @@ def test_a_chat_that_is_opened_far_down_leaves_the_list_where_it_was(alice: Visi
     while not far.count():
         alice.page.locator("#chat-list > :last-child").scroll_into_view_if_needed()
         alice.page.wait_for_timeout(50)
+    far.scroll_into_view_if_needed()
     before = far.bounding_box()
 
     far.click()

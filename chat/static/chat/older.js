@@ -3,7 +3,7 @@
 import { visit } from "./visit.js";
 
 const AHEAD = "200px";
-// Where a tab's reader was in the list, for its next page: a chat is opened by a page of its own.
+// Where a reader was in the list who opens a chat from it, which comes as a page of its own.
 const PLACE = "place-in-list";
 const MOST_PAGES = 10;
 
@@ -22,7 +22,7 @@ export class Older {
   constructor(append) {
     this.#append = append;
     this.#link.addEventListener("click", (event) => this.#comeAsAsked(event));
-    addEventListener("pagehide", () => this.#leave());
+    this.#region.addEventListener("click", (event) => event.target.closest(".chat > a") && this.#leave());
     this.#comeBack().finally(() => this.#end.observe(this.#link));
   }
 
@@ -44,6 +44,7 @@ export class Older {
 
   async #comeBack() {
     const { pages, top } = JSON.parse(sessionStorage.getItem(PLACE) ?? "{}");
+    sessionStorage.removeItem(PLACE);
     if (!top) return;
     while (this.#pages < Math.min(pages, MOST_PAGES) && !this.#link.hidden) {
       if (!(await this.#fetch()).length) break;
