@@ -8,6 +8,9 @@ from django.conf import settings
 
 from chat import problems
 
+# Control characters, surrogates, line and paragraph separators. Not format characters: Persian needs them.
+UNFIT_IN_A_LINE = frozenset({"Cc", "Cs", "Zl", "Zp"})
+
 
 def check(content: str) -> None:
     """Raises `ContentBlank`, `ContentHasNul`, `ContentNotUnicode` or `ContentTooLarge`."""
@@ -20,6 +23,11 @@ def check(content: str) -> None:
     size_bytes = _size_bytes(content)
     if size_bytes > settings.MAX_CONTENT_BYTES:
         raise problems.ContentTooLarge(size_bytes=size_bytes, max_bytes=settings.MAX_CONTENT_BYTES)
+
+
+def is_one_line(text: str) -> bool:
+    """Whether it can stand in a list as a name: without line ends and control characters."""
+    return not any(unicodedata.category(character) in UNFIT_IN_A_LINE for character in text)
 
 
 def _size_bytes(content: str) -> int:

@@ -56,12 +56,12 @@ class NewKeyForm(forms.Form):
         return keyring.NewKey(said["name"], said["scopes"], until)
 
 
-def page(*methods: str) -> Callable[[View], View]:
+def page(view: View) -> View:
     """A page for signed-in people that also takes its own forms."""
-    return lambda view: never_cache(given_back()(login_required(require_http_methods(methods)(view))))
+    return never_cache(given_back()(login_required(require_http_methods(["GET", "HEAD", "POST"])(view))))
 
 
-@page("GET", "HEAD", "POST")
+@page
 def keys(request: HttpRequest) -> HttpResponse:
     """`/keys`: those there are, and a form for a new one, whose secret is shown in answer to it and never again."""
     if request.method != "POST":
@@ -78,7 +78,7 @@ def keys(request: HttpRequest) -> HttpResponse:
     return _shown(request, NewKeyForm(), made=key, secret=secret, status=HTTPStatus.CREATED)
 
 
-@page("GET", "HEAD", "POST")
+@page
 def revoke(request: HttpRequest, key_id: UUID) -> HttpResponse:
     """`/keys/{id}/revoke`: from now on it opens nothing. 404 for somebody else's."""
     if request.method == "POST":

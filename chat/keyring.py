@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,13 +14,12 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from chat import problems, throttles
+from chat.content import is_one_line
 from chat.models import ApiKey, ApiKeyQuerySet, User
 
 # A list of more is no help to whoever looks for the one that leaked.
 MAX_KEYS = 50
 NAME_CHARS = 64
-# Control characters, surrogates, line and paragraph separators.
-UNFIT = frozenset({"Cc", "Cs", "Zl", "Zp"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +33,7 @@ class NewKey:
 
 def check_name(name: str) -> None:
     """Raises `ValidationError` for what is not one line of text."""
-    if any(unicodedata.category(character) in UNFIT for character in name):
+    if not is_one_line(name):
         raise ValidationError(_("A name is one line of text, without control characters."), "invalid")
 
 

@@ -108,6 +108,14 @@ def as_bob(bob: User) -> Client:
 
 
 @pytest.fixture
+def signed_in(alice: User) -> Client:
+    """Alice's browser."""
+    client = Client()
+    client.force_login(alice)
+    return client
+
+
+@pytest.fixture
 def as_operator(operator: User) -> Client:
     """Signed in by session, as the admin wants it."""
     client = Client()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Mapping
 from typing import Any, ClassVar
 from uuid import UUID
@@ -10,6 +9,7 @@ from uuid import UUID
 from django.urls import reverse
 from rest_framework import serializers
 
+from chat.content import is_one_line
 from chat.models import Chat, Message, Run
 from chat.usage import of_chat
 
@@ -30,8 +30,6 @@ class TitleField(TextField):
     """A chat's name: one line of text, without the blanks around it."""
 
     MAX_LENGTH = 200
-    # Control characters, surrogates, line and paragraph separators. Not format characters: Persian needs them.
-    UNFIT = frozenset({"Cc", "Cs", "Zl", "Zp"})
 
     default_error_messages: ClassVar = {
         "blank": "A title must not be blank.",
@@ -46,7 +44,7 @@ class TitleField(TextField):
             self.fail("blank")
         if len(title) > self.MAX_LENGTH:
             self.fail("too_long")
-        if any(unicodedata.category(character) in self.UNFIT for character in title):
+        if not is_one_line(title):
             self.fail("invalid")
         return title
 

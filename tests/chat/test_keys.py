@@ -25,14 +25,6 @@ Program = Callable[..., Client]
 
 
 @pytest.fixture
-def signed_in(alice: User) -> Client:
-    """Alice's browser."""
-    client = Client()
-    client.force_login(alice)
-    return client
-
-
-@pytest.fixture
 def program(alice: User) -> Program:
     """A client with a key of Alice's that has these scopes."""
 
