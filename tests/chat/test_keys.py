@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any
@@ -13,8 +14,9 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from chat import keyring, throttles
+from chat import keyring, problems, throttles
 from chat.models import ApiKey, Run, Scope, Status, User
+from tests.acts import at_once
 
 pytestmark = pytest.mark.django_db
 
@@ -134,6 +136,28 @@ def test_a_user_has_so_many_keys(signed_in: Client, monkeypatch: pytest.MonkeyPa
     assert problem(signed_in.post(KEYS, {"name": "x"}, content_type=JSON)) == (409, "too_many_keys")
     signed_in.delete(f"{KEYS}/{first['id']}")
     made(signed_in)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_many_at_once_make_no_key_too_many(alice: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keyring, "MAX_KEYS", 2)
+    wanted = keyring.NewKey("laptop", [Scope.READ])
+    issue = ApiKey.objects.issue
+
+    def slowly(*args: Any) -> tuple[ApiKey, str]:
+        time.sleep(0.1)  # between the count and the row
+        return issue(*args)
+
+    monkeypatch.setattr(type(ApiKey.objects), "issue", lambda _, *args: slowly(*args))
+
+    def make() -> int:
+        try:
+            keyring.issue(alice, wanted)
+        except problems.TooManyKeys as refusal:
+            return int(refusal.status)
+        return 201
+
+    assert at_once([make] * 8) == [201] * 2 + [409] * 6
 
 
 def test_keys_are_made_so_fast(signed_in: Client, monkeypatch: pytest.MonkeyPatch) -> None:
