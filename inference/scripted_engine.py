@@ -82,6 +82,7 @@ class Script:
     failure: Failure | None = None  # *
     # * How many tokens of the answer come before the failure. An attempt that continues from there or later is spared.
     fail_after_tokens: int = 0
+    unending: bool = False  # * the answer stands, and does not end until it is aborted or at its cap
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Script:
@@ -123,6 +124,7 @@ _PARSERS: Final[dict[str, Any]] = {
     "cached_tokens": int,
     "failure": Failure,
     "fail_after_tokens": int,
+    "unending": _flag,
 }
 _OF_ENGINE: Final = {
     *("slots", "tokens_per_s", "context_window", "kv_blocks", "block_tokens", "salt"),
@@ -193,6 +195,11 @@ class _Sequence:
     def is_ready(self, now: float) -> bool:
         """Whether it can have its next token."""
         return not self.prefill_s and self.ready_at <= now
+
+    @property
+    def is_held(self) -> bool:
+        """Whether it has said all, and does not end."""
+        return self.script.unending and self.begun_at + self.emitted >= len(self.answer)
 
     def _finish_reason(self, ids: Sequence[int]) -> FinishReason | None:
         if not ids:
@@ -447,6 +454,8 @@ class ScriptedEngine:
                 self._die("as the script has it")
             case Failure.ENGINE_SILENT:
                 self._silent = True
+            case _ if sequence.is_held:
+                pass
             case _:
                 step = self._counted(sequence, sequence.next_step())
                 # The last id of a step is computed in the next one, if any; the end of an answer is an id that was so.

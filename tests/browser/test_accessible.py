@@ -9,7 +9,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, expect
 
-from tests.browser.visitor import DESKTOP, GROWING, PHONE, SILENCE, Visitor, scripted
+from tests.browser.visitor import DESKTOP, PHONE, SILENCE, UNENDING, Visitor, scripted
 from tests.stack.stack import Stack
 
 RICH = """# Fox
@@ -102,7 +102,7 @@ def test_a_chat(reader: Visitor) -> None:
 
 
 def test_an_answer_that_waits_and_one_that_is_written(reader: Visitor) -> None:
-    for question in (SILENCE, GROWING):
+    for question in (SILENCE, UNENDING):
         reader.page.goto("/")
         reader.ask(question)
         expect(reader.stop).to_be_visible()

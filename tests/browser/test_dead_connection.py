@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.conftest import NewVisitor
-from tests.browser.visitor import LONG, Visitor, scripted
+from tests.browser.visitor import LONG, UNENDING, Visitor, scripted
 from tests.browser.wire import Wire, wire_to
 from tests.stack.stack import Stack
 
@@ -53,7 +53,7 @@ def test_a_connection_is_not_trusted_after_the_network_has_changed(far_alice: Vi
 
 
 def test_stop_over_a_dead_connection_shows_that_it_was_stopped(far_alice: Visitor, wire: Wire) -> None:
-    far_alice.ask(SLOW)
+    far_alice.ask(UNENDING)
     expect(far_alice.answers).to_contain_text("word3")
     wire.cut()
 

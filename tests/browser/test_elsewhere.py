@@ -6,7 +6,7 @@ import re
 
 from playwright.sync_api import Route, expect
 
-from tests.browser.visitor import GROWING, LONG, PASSWORD, SILENCE, Visitor, scripted
+from tests.browser.visitor import GROWING, LONG, PASSWORD, SILENCE, UNENDING, Visitor, scripted
 
 
 def test_a_second_tab_sees_the_same_answer_grow(alice: Visitor) -> None:
@@ -156,7 +156,7 @@ def test_a_page_left_while_its_question_was_on_its_way_shows_it_once(alice: Visi
 def test_deleted_in_mid_answer_the_half_answer_says_that_it_was_stopped(alice: Visitor, elsewhere: Visitor) -> None:
     alice.ask_and_wait(scripted("First."), "First.")
     elsewhere.page.goto("/")
-    alice.ask(scripted(LONG * 20, split_characters=True))  # until long after it is deleted
+    alice.ask(UNENDING)
     expect(alice.answers.last).to_contain_text("word3")
 
     elsewhere.delete(0)

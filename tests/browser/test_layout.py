@@ -53,7 +53,7 @@ def test_at_any_width_the_page_does_not_scroll_sideways(alice: Visitor) -> None:
 
 
 def test_rtl_text_is_set_from_the_right_and_the_next_message_is_not(alice: Visitor) -> None:
-    alice.ask(scripted("سلام دنیا. " * 60, tokens_per_step=1))
+    alice.ask(scripted("سلام دنیا. " * 6, unending=True))
     expect(alice.page.locator(".turn.live .part p")).to_have_css("direction", "rtl")
     expect(alice.texts.first).to_have_css("direction", "ltr")
 
@@ -67,7 +67,7 @@ LISTS = "1. سلام\n2. دنیا\n\n| نام | شهر |\n| --- | --- |\n| سا�
 
 
 def test_lists_and_tables_run_as_their_own_text_does(alice: Visitor) -> None:
-    alice.ask(scripted(LISTS + "And so on. " * 300, tokens_per_step=20))
+    alice.ask(scripted(LISTS + "And so on.", tokens_per_step=20, unending=True))
     expect(alice.page.locator(".turn.live .part > ul")).to_be_visible()  # while it is written
     assert_directions(alice)
 

@@ -13,7 +13,7 @@ from tests.stack.stack import Stack
 IS_NEAR_END = "([r, px]) => r.scrollHeight - r.scrollTop - r.clientHeight < px"
 LINES = "\n".join(f"line {number}" for number in range(60))
 # Many lines in few tokens: five seconds of them.
-GROWING_LINES = scripted("\n".join(str(number) for number in range(150)))
+GROWING_LINES = scripted("\n".join(str(number) for number in range(150)), unending=True)
 
 
 @pytest.fixture

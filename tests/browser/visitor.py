@@ -30,6 +30,8 @@ def scripted(text: str, **wishes: Any) -> str:
 
 LONG = " ".join(f"word{number}" for number in range(60))
 GROWING = scripted(LONG, split_characters=True, tokens_per_step=3)  # 300 characters a second at most
+# One that is being written until it is stopped.
+UNENDING = scripted(LONG, split_characters=True, tokens_per_step=3, unending=True)
 # An answer that does not begin until it is stopped.
 SILENCE = scripted("late", first_token_ms=600_000)
 

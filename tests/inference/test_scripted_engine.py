@@ -290,6 +290,24 @@ async def test_a_silent_engine_says_nothing_more_yet_lets_go(start: Start, token
     assert (await silencer)[-1].finish_reason is FinishReason.ABORT
 
 
+async def test_an_unending_answer_stands_whole_until_it_is_aborted_and_holds_up_nobody(
+    start: Start, tokenizer: Tokenizer
+) -> None:
+    engine = await start(Script(tokens_per_s=FAST))
+    unending = asyncio.create_task(
+        read(engine, asking(tokenizer, '[[script {"text": "Hello you", "unending": true}]]', "unending"))
+    )
+    bystander = await read(engine, asking(tokenizer, "?", "bystander"))
+    assert bystander[-1].finish_reason is FinishReason.STOP
+    assert not unending.done()
+
+    await engine.abort("unending")
+
+    *steps, last = await unending
+    ids = [token for step in steps for token in step.token_ids]
+    assert (tokenizer.decode(ids), last.finish_reason) == ("Hello you", FinishReason.ABORT)
+
+
 async def test_a_script_may_refuse_a_prompt(start: Start, tokenizer: Tokenizer) -> None:
     engine = await start(Script(tokens_per_s=FAST))
     with pytest.raises(PromptRejected):
