@@ -26,18 +26,22 @@ def deleted(chat_id: UUID, owner_id: UUID) -> None:
 def queued(run: Run) -> None:
     """A run was queued, by which its chat is active, as it was read just now."""
     chat = run.chat
+    if not chat.is_kept:
+        return
     shown = feed.ChatChanged(chat.pk, chat.title, chat.updated_at, live_run_id=run.pk)
     feed.tell(chat.owner_id, feed.RunBegun(run.pk, run.chat_id, Status.QUEUED), shown)
 
 
 def streaming(run: Run) -> None:
     """A worker writes the run, whose chat was read with it."""
-    feed.tell(run.chat.owner_id, feed.RunBegun(run.pk, run.chat_id, Status.STREAMING))
+    if run.chat.is_kept:
+        feed.tell(run.chat.owner_id, feed.RunBegun(run.pk, run.chat_id, Status.STREAMING))
 
 
 def ended(run: Run) -> None:
-    """A run is over, by which its chat was active. One query."""
-    if chat := CHAT.first(chat=run.chat_id):  # else it was deleted, and that was told
+    """A run is over, by which its chat was active. One query, if the chat is kept: else pages know of neither."""
+    # Without one it was deleted, and that was told.
+    if run.chat.is_kept and (chat := CHAT.first(chat=run.chat_id)):
         feed.tell(chat.owner_id, feed.RunEnded(run.pk, run.chat_id, run.status), _shown(chat))
 
 

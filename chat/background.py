@@ -61,7 +61,7 @@ CHORES: Mapping[str, Chore] = {
 
 def follow_up(reply: Run) -> None:
     """Store and queue what is due behind a reply that has ended. They reserve nothing, and are charged to nobody."""
-    if not (reply.answer_id and settings.BACKGROUND_RUNS):
+    if not (reply.answer_id and reply.chat.is_kept and settings.BACKGROUND_RUNS):
         return
     for chore in CHORES.values():
         if (run := chore.due(reply)) and _stored(run):
@@ -139,7 +139,7 @@ class BackgroundCourse:
         run, chore = attempt.run, CHORES[attempt.run.kind]
         attempt.check()
         prompt = await self._rows.insist(chore.prompt, run)
-        generation = Generation(attempt.request_id, prompt.ids, run.max_output_tokens, sampling_of(run.model))
+        generation = Generation(attempt.request_id, prompt.ids, run.max_output_tokens, sampling_of(run))
         async with attempt.visit.inside(generation.most_tokens, is_patient=True):
             await self._generate(attempt, generation)
             return await self._warmed(attempt, generation.most_tokens)

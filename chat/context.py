@@ -9,6 +9,7 @@ from functools import lru_cache
 from chat import hot_contexts
 from chat.models import Chat, Message, Role, Run, Summary
 from chat.past import Line, Past, epoch, lines, starts
+from chat.wishes import Wishes
 from inference.rendering import Rendering
 from inference.tokens import Tokenizer, Turn
 from scheduler.models import Model
@@ -76,7 +77,7 @@ def for_run(run: Run) -> Prompt:
         raise Message.DoesNotExist from gone
     if not said:
         raise Message.DoesNotExist
-    return build(Past(run.chat_id, said, summed_up), run.model, layout)
+    return build(Past(run.chat_id, said, summed_up, system=Wishes.of(run).system), run.model, layout)
 
 
 def build(past: Past, model: Model, layout: Layout) -> Prompt:
@@ -94,10 +95,15 @@ def build(past: Past, model: Model, layout: Layout) -> Prompt:
 
 def turns(past: Past, model: Model, layout: Layout) -> list[Turn]:
     """What the chat template is given."""
-    system = [Turn("system", model.system_prompt)] if model.system_prompt else []
+    system = [Turn("system", prompt)] if (prompt := system_prompt(past, model)) else []
     opening = [Turn(Role.USER, SUMMARY.format(text=past.epoch.text))] if layout.epoch else []
     recent = (line for line in past.lines if line.position >= layout.first_position)
     return [*system, *alternating([*opening, *map(_turn, recent)])]
+
+
+def system_prompt(past: Past, model: Model) -> str:
+    """What the prompt begins with: the model's own where nobody wished for another."""
+    return model.system_prompt if past.system is None else past.system
 
 
 def alternating(spoken: Iterable[Turn]) -> list[Turn]:
@@ -164,7 +170,7 @@ def _warmth(past: Past, model: Model, layout: Layout, tokens: int) -> tuple[str,
         worker, warm = epoch.worker, epoch.warm_tokens
     else:
         return "", 0
-    own = min(warm, tokens) - _system_tokens(model.source, model.system_prompt)
+    own = min(warm, tokens) - _system_tokens(model.source, system_prompt(past, model))
     return worker, max(0, own) if worker else 0
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from chat.emitted import Emitted, agree
+from chat.stopping import StopStrings
 from inference.engine import FinishReason, Step
 from inference.tokens import Decoder, Tokenizer
 
@@ -37,10 +38,14 @@ class Counts:
 
 
 class Draft:
-    """The text so far with its counts; what readers see and what is stored both come from here."""
+    """The text so far with its counts; what readers see and what is stored both come from here.
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    It is over at the first of the `stops`, where there are any.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, stops: Sequence[str] = ()) -> None:
         self._tokenizer = tokenizer
+        self._stop_strings = stops
         self._first_token_at: float | None = None
         self._cached_tokens = 0
         self.has_begun = False
@@ -49,6 +54,7 @@ class Draft:
 
     def _begin(self) -> None:
         self._decoder = Decoder(self._tokenizer)
+        self._stops = StopStrings(self._stop_strings)
         self._pieces: list[str] = []
         self._put_by_chars = 0
         self._put_by_ids = 0
@@ -77,8 +83,13 @@ class Draft:
         return self._keep(self._decoder.push(step.token_ids))
 
     def close(self) -> str:
-        """Returns what was held back for the rest of a character."""
-        return self._keep(self._decoder.flush())
+        """Returns what was held back, for the rest of a character or of a stop string."""
+        return self._keep(self._decoder.flush()) + self._let_out(self._stops.flush())
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether a stop string was met."""
+        return self._stops.is_met
 
     @property
     def text(self) -> str:
@@ -108,6 +119,8 @@ class Draft:
             self._put_by_ids += len(piece.token_ids)
 
     def _keep(self, text: str) -> str:
-        storable = UNSTORABLE.sub(REPLACEMENT, text)
-        self._pieces.append(storable)
-        return storable
+        return self._let_out(self._stops.push(UNSTORABLE.sub(REPLACEMENT, text)))
+
+    def _let_out(self, text: str) -> str:
+        self._pieces.append(text)
+        return text

@@ -30,6 +30,7 @@ from chat.releases import Releases
 from chat.resumption import resume
 from chat.rows import DatabaseAway, Rows
 from chat.sampling import sampling_of
+from chat.wishes import Wishes
 from chatsite.database.prepared import Prepared
 from inference.engine import EngineDead, FinishReason, Generation, GenerationFailed, PromptRejected
 from inference.gate import Gate
@@ -157,7 +158,8 @@ class Attempts:
             raise HandedBack(run_id) from error
         logger.info("run.claimed run=%s attempt=%d worker=%s", run_id, claim.attempt, self._worker_name)
         verdict = Verdict.HANDED_BACK if self._closing else None
-        return Attempt(run, claim, Draft(self._tokenizer), summons.visit, verdict, prompt)
+        draft = Draft(self._tokenizer, Wishes.of(run).stop)
+        return Attempt(run, claim, draft, summons.visit, verdict, prompt)
 
     async def _course(self, attempt: Attempt) -> None:
         try:
@@ -222,7 +224,9 @@ class Attempts:
             attempt.prompt = await self._rows.insist(context.for_run, attempt.run)
             attempt.check()  # what came meanwhile found nothing to abort
         prompt = attempt.prompt
-        if generation := continued(attempt, prompt.ids):
+        if draft.is_stopped:
+            draft.finish_reason = FinishReason.STOP
+        elif generation := continued(attempt, prompt.ids):
             await self._generate_rest(attempt, stream, generation)
         else:
             draft.finish_reason = FinishReason.LENGTH
@@ -240,6 +244,9 @@ class Attempts:
                         attempt.check()
                     pace.note(step)
                     stream.push(draft.add(step), step.token_ids)
+                    if draft.is_stopped:
+                        draft.finish_reason = FinishReason.STOP
+                        break
         if draft.finish_reason is FinishReason.ABORT:
             raise HandedBack(attempt.request_id)  # by the engine itself, which is going down
 
@@ -259,7 +266,7 @@ class Attempts:
 
     def _remember(self, attempt: Attempt) -> None:
         """What the chat's next turn will begin with."""
-        if attempt.prompt and attempt.run.answer_id:
+        if attempt.prompt and attempt.run.answer_id and attempt.run.chat.is_kept:
             answer = Answer(attempt.draft.text, attempt.draft.token_ids)
             hot_contexts.keep(attempt.run.chat_id, self._tokenizer, attempt.prompt, answer)
             # Behind it: one that is deleted from now on is forgotten by whoever deletes it.
@@ -343,4 +350,4 @@ def continued(attempt: Attempt, prompt_ids: Sequence[int]) -> Generation | None:
     if len(written) >= run.max_output_tokens:
         return None
     ids, cap = [*prompt_ids, *written], run.max_output_tokens - len(written)
-    return Generation(attempt.request_id, ids, cap, sampling_of(run.model))
+    return Generation(attempt.request_id, ids, cap, sampling_of(run))

@@ -91,10 +91,10 @@ def tell_deletion(run: Run) -> None:
     tell_end(run, "", DELETED_TTL_S)
 
 
-def forget(chat_id: UUID, run_ids: Collection[UUID]) -> None:
-    """Drop the streams of a deleted chat's runs, which have its text."""
+def forget(run_ids: Collection[UUID]) -> None:
+    """Drop the streams of runs that were deleted, or are to be forgotten: they have the text."""
     if run_ids:
-        with _robustly("forget", chat_id):
+        with _robustly("forget", next(iter(run_ids))):
             _client().unlink(*map(run_key, run_ids))
 
 

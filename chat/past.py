@@ -59,6 +59,7 @@ class Past:
     lines: Sequence[Line]
     epoch: Epoch = field(default_factory=Epoch)
     last: LastReply | None = None
+    system: str | None = None  # in place of the model's system prompt
 
     # One statement for a POST. By hand: through the ORM it would be three.
     SQL: ClassVar = """
@@ -99,8 +100,13 @@ class Past:
 
     def asked(self, content: str) -> Past:
         """With a new question behind it."""
-        position = 1 + max(self.epoch.upto, self.lines[-1].position if self.lines else 0)
-        return replace(self, lines=[*self.lines, Line(position, Role.USER, content)])
+        return self.said([(Role.USER, content)])
+
+    def said(self, messages: Iterable[tuple[Role, str]]) -> Past:
+        """With new messages behind it."""
+        first = 1 + max(self.epoch.upto, self.lines[-1].position if self.lines else 0)
+        new = [Line(position, *message) for position, message in enumerate(messages, first)]
+        return replace(self, lines=[*self.lines, *new])
 
 
 def epoch(chat_id: UUID, number: int) -> Epoch:

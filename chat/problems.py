@@ -35,6 +35,7 @@ class Problem(Exception):
     │   ├── FieldInvalid            `field` has a wrong shape; code `<field>_<what>`
     │   ├── ContentBlank, ContentHasNul, ContentNotUnicode, ContentTooLarge
     │   ├── PromptTooLong           the message alone does not fit the model's window
+    │   ├── TooManyMessages, MessagesRefused   of a program's conversation
     │   ├── ModelUnknown
     │   ├── PromptExceedsBudget     it does not even fit a full budget
     │   ├── IdempotencyKeyInvalid
@@ -272,12 +273,30 @@ class PromptTooLong(Invalid):
     code = "prompt_too_long"
     title = "Prompt too long"
 
-    def __init__(self, input_tokens: int, context_window: int) -> None:
+    def __init__(self, input_tokens: int, context_window: int, what: str) -> None:
         detail = (
-            f"This message alone makes {input_tokens} tokens; the model's window of {context_window} "
+            f"{what} {input_tokens} tokens; the model's window of {context_window} "
             "must hold them and at least one of the answer. Send less of it."
         )
         super().__init__(detail, input_tokens=input_tokens, context_window=context_window)
+
+
+class TooManyMessages(Invalid):
+    """More messages than one request may have."""
+
+    code = "too_many_messages"
+    title = "Too many messages"
+
+    def __init__(self, count: int, limit: int) -> None:
+        super().__init__(f"These are {count} messages; a request may have {limit}.", count=count, limit=limit)
+
+
+class MessagesRefused(Invalid):
+    """The model's chat template does not take them, by their roles or their order."""
+
+    code = "messages_refused"
+    title = "Messages refused"
+    detail = "This model's chat template does not take these messages. Let user and assistant speak by turns."
 
 
 class ModelUnknown(Invalid):

@@ -18,7 +18,7 @@ from django.db.models.functions import Now
 from kombu.exceptions import KombuError
 from redis.exceptions import RedisError
 
-from chat import accounting, burials, cancelling, endings, last_words, queueing
+from chat import accounting, burials, cancelling, endings, forgetting, last_words, queueing
 from chat.load.history import Sampler
 from chat.models import Checkpoint, DeletedRun, IdempotencyKey, Run, Status
 from chat.rows import DatabaseAway
@@ -76,6 +76,7 @@ class Reaper:
                 self._robustly(self._settle)
                 self._robustly(self._tell_ends)
                 self._sweep()
+                self._forget()
                 self._robustly(self._sample)
         return is_ours
 
@@ -150,6 +151,11 @@ class Reaper:
         Checkpoint.objects.exclude(run__status=Status.STREAMING).delete()
         IdempotencyKey.objects.expired().delete()
         DeletedRun.objects.filter(deleted_at__lt=Now() - accounting.DELETED_KEPT).delete()
+
+    def _forget(self) -> None:
+        """What was said in chats that are not kept."""
+        if forgotten := forgetting.forget():
+            logger.info("reaper.forgot runs=%d", forgotten)
 
     def _sample(self) -> None:
         """A picture of the load for the operators' charts: it needs one process that is always there."""

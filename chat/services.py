@@ -26,7 +26,7 @@ from chat.draft import Counts
 from chat.emitted import Emitted
 from chat.models import Chat, IdempotencyKey, Message, Role, Run, Status, User
 from chat.standing import Standing
-from chat.submission import HistoryMoved, Submission, check_latest, check_standing
+from chat.submission import HistoryMoved, Submission, check_latest, check_standing, output_cap
 from inference.tokens import Tokenizer
 from scheduler import admission
 from scheduler.models import Model
@@ -93,7 +93,7 @@ def retry(user: User, run: Run, key: IdempotencyKey | None = None) -> Run:
         prompt = context.for_stored(question, model, admission.longest_answer(model, user.limits, wanted))
     except Message.DoesNotExist as gone:
         raise problems.NotFound from gone
-    cap = _output_cap(user, model, prompt, wanted)
+    cap = output_cap(user, model, prompt, wanted)
     return Submission(user, chat, model, question, prompt, cap, is_retry=True, key=key).store()
 
 
@@ -111,7 +111,7 @@ def delete(user: User, chat: Chat) -> None:
         chat.delete()
         transaction.on_commit(lambda: announcements.deleted(chat_id, user.pk), robust=True)
         transaction.on_commit(lambda: cancelling.dismiss(live), robust=True)
-        transaction.on_commit(lambda: last_words.forget(chat_id, streamed), robust=True)
+        transaction.on_commit(lambda: last_words.forget(streamed), robust=True)
         transaction.on_commit(lambda: hot_contexts.forget(chat_id), robust=True)
         # Those that had ended are settled, but for one whose worker has just died: the reaper does that.
         transaction.on_commit(lambda: accounting.settle_deleted(user.pk, [run.pk for run in live]), robust=True)
@@ -145,14 +145,7 @@ def _submission(user: User, chat: Chat, asked: Question, key: IdempotencyKey | N
     prompt = context.for_question(
         chat, model, content, admission.longest_answer(model, user.limits, asked.max_output_tokens)
     )
-    cap = _output_cap(user, model, prompt, asked.max_output_tokens)
+    cap = output_cap(user, model, prompt, asked.max_output_tokens)
     content_tokens = Tokenizer.load(model.source).count(content)
     question = Message(chat=chat, position=prompt.position, role=Role.USER, content=content, token_count=content_tokens)
     return Submission(user, chat, model, question, prompt, cap, key=key)
-
-
-def _output_cap(user: User, model: Model, prompt: context.Prompt, wanted_tokens: int | None) -> int:
-    """How long the answer may be. Raises `PromptTooLong`, `PromptExceedsBudget`."""
-    if len(prompt.ids) >= model.context_window:
-        raise problems.PromptTooLong(len(prompt.ids), model.context_window)
-    return admission.output_cap(model, user.limits, len(prompt.ids), wanted_tokens)

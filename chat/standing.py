@@ -27,7 +27,8 @@ class Standing:
 
     # By hand: through the ORM the same cost more than all other queries of a POST together (25 of 80 ms, profiled).
     SQL: ClassVar = """
-        SELECT (SELECT id FROM chat_run
+        SELECT chat.id IS NOT NULL,
+               (SELECT id FROM chat_run
                  WHERE chat_id = %(chat)s AND kind = 'reply' AND status IN ('queued', 'streaming')),
                coalesce(last.position, 0),
                -- An answer stands right behind its question.
@@ -41,21 +42,22 @@ class Standing:
                          WHERE kind = 'reply' AND status = 'queued' AND model_id = %(model)s GROUP BY tier_id) waiting),
                (SELECT coalesce(json_object_agg(slug, weight), '{}')
                   FROM scheduler_tier JOIN scheduler_model_tiers ON tier_id = slug WHERE model_id = %(model)s)
-          FROM chat_chat
+          FROM (SELECT 1) one
+          LEFT JOIN chat_chat chat ON chat.id = %(chat)s
           LEFT JOIN (SELECT position, role FROM chat_message
                       WHERE chat_id = %(chat)s AND replaced_at IS NULL ORDER BY position DESC LIMIT 1) last ON true
-         WHERE id = %(chat)s
     """
 
     @classmethod
     def of(cls, user: User, chat: Chat, model: Model) -> Self:
-        """How they stand now, and who waits for the model. Raises `NotFound` when the chat is gone."""
+        """How they stand now, and who waits for the model. Raises `NotFound` when the chat was stored and is gone."""
         with planned() as cursor:
             cursor.execute(cls.SQL, {"user": user.pk, "chat": chat.pk, "model": model.pk})
             row = cursor.fetchone()
-        if row is None:
+        assert row is not None
+        is_there, live_run_id, position, question, questions, live_runs, runs, weights = row
+        if not (is_there or chat._state.adding):
             raise problems.NotFound
-        live_run_id, position, question, questions, live_runs, runs, weights = row
         return cls(live_run_id, position, question, questions, live_runs, Waiting(runs, weights))
 
     def check(self, user: User, *, is_retry: bool = False) -> None:

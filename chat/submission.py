@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from django.db import transaction
 from uuid6 import uuid7
@@ -12,7 +13,9 @@ from chat.accounting import Take
 from chat.context import Prompt
 from chat.models import Chat, IdempotencyKey, Message, Run, User
 from chat.standing import Standing
+from chat.wishes import Wishes
 from chatsite.database.prepared import insert
+from scheduler import admission
 from scheduler.admission import CROWD
 from scheduler.errors import QueueFull
 from scheduler.models import Model
@@ -24,7 +27,10 @@ class HistoryMoved(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """A run of `question` that is counted but not yet stored, nor is its question unless it is asked again."""
+    """A run of `question` that is counted but not yet stored, nor is its question unless it is asked again.
+
+    Its chat may be new as well, and `earlier` messages come with the question.
+    """
 
     user: User
     chat: Chat
@@ -34,6 +40,8 @@ class Submission:
     max_output_tokens: int
     is_retry: bool = False
     key: IdempotencyKey | None = None
+    earlier: Sequence[Message] = ()
+    wishes: Wishes = field(default_factory=Wishes)
 
     def store(self) -> Run:
         """Reserve its cost and queue it, all or nothing.
@@ -69,25 +77,37 @@ class Submission:
             epoch=self.prompt.layout.epoch,
             first_position=self.prompt.layout.first_position,
             left_out=self.prompt.layout.left_out,
+            wishes=self.wishes.stored(),
         )
 
     def _check_place_in_chat(self, standing: Standing) -> None:
         if self.is_retry:
             check_latest(self.question, standing)
-        elif standing.last_position != self.question.position - 1:
+        elif standing.last_position != self.question.position - 1 - len(self.earlier):
             raise HistoryMoved
 
     def _insert(self, run: Run, take: Take, standing: Standing) -> None:
         # What is reserved within the transaction has a row soon or never: the database ends those that are idle.
         take(run.cost)
-        self.chat.note_activity()
+        is_new = self.chat._state.adding
+        if not is_new:
+            self.chat.note_activity()
         if self.key:
             self.key.settle(run.pk)
         if standing.waiting.places(self.model, self.user.tier) <= CROWD:
             # Last before the rows: others who want the same place wait for our commit.
             Run.objects.hold_queue(self.model)
             _check_queue(self.user, self.model, Standing.of(self.user, self.chat, self.model))
-        insert(*([] if self.is_retry else [self.question]), run)
+        insert(*([self.chat] if is_new else []), *self.earlier, *([] if self.is_retry else [self.question]), run)
+
+
+def output_cap(
+    user: User, model: Model, prompt: Prompt, wanted_tokens: int | None, what: str = "This message alone makes"
+) -> int:
+    """How long the answer may be. Raises `PromptTooLong`, which tells of `what`, and `PromptExceedsBudget`."""
+    if len(prompt.ids) >= model.context_window:
+        raise problems.PromptTooLong(len(prompt.ids), model.context_window, what)
+    return admission.output_cap(model, user.limits, len(prompt.ids), wanted_tokens)
 
 
 def check_standing(user: User, model: Model, standing: Standing, *, is_retry: bool = False) -> None:

@@ -22,7 +22,7 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "chatsite.settings")
 django.setup(set_prefix=False)
 
 from chat import problems  # noqa: E402  (after the apps are set up)
-from chat.streaming.entrance import EventStream  # noqa: E402
+from chat.streaming.entrance import Deferred  # noqa: E402
 from chat.streaming.service import Streams, open_streams  # noqa: E402
 from chatsite.health import Health  # noqa: E402
 
@@ -74,8 +74,8 @@ class Application(ASGIHandler):
         with closing(body):
             loop, context = asyncio.get_running_loop(), copy_context()
             response = await loop.run_in_executor(self._threads, context.run, self._answer, scope, body)
-        if isinstance(response, EventStream):
-            await _until_left(self._stream(response, send), receive)
+        if isinstance(response, Deferred):
+            await _until_left(self._go_on(response, send), receive)
         else:
             await self.send_response(response, send)
 
@@ -85,22 +85,25 @@ class Application(ASGIHandler):
         signals.request_started.send(sender=type(self), scope=scope)
         request, refusal = self.create_request(scope, body)
         response = self.get_response(request) if request else cast(HttpResponseBase, refusal)
-        if response.streaming and not isinstance(response, EventStream):
+        if response.streaming and not isinstance(response, Deferred):
             response = _whole(response)
         response.close()
         return response
 
-    async def _stream(self, response: EventStream, send: Send) -> None:
+    async def _go_on(self, response: Deferred, send: Send) -> None:
         """Send events as they come; what is refused until the first is an answer like any other."""
         with ExitStack() as ended:
             try:
-                events = await response.opening(ended)
+                opened = await response.opening(ended)
             except Exception as error:
                 await self.send_response(response.refused(error), send)
                 return
-            async with aclosing(events):
+            if isinstance(opened, HttpResponse):
+                await self.send_response(response.become(opened), send)
+                return
+            async with aclosing(opened):
                 await send(_head(response))
-                async for piece in events:
+                async for piece in opened:
                     await send({"type": "http.response.body", "body": piece, "more_body": True})
         await send({"type": "http.response.body"})
 

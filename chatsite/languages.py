@@ -15,7 +15,7 @@ from django.views.decorators.http import require_safe
 from django.views.i18n import JavaScriptCatalog
 
 # What programs read is English: codes and details are a contract.
-OF_PROGRAMS = ("/api/", "/metrics")
+OF_PROGRAMS = ("/api/", "/v1/", "/metrics")
 FOR_GOOD_S = 3600 * 24 * 365
 
 _catalog = JavaScriptCatalog.as_view(packages=["chat"])

@@ -14,7 +14,7 @@ from django.utils.decorators import sync_and_async_middleware
 
 Answer = HttpResponseBase | Awaitable[HttpResponseBase]
 # Ids are UUIDs there, keys that are not known are ignored, and each that is known has a code of its own.
-LOOKS_ITSELF = "/api/"
+LOOKS_ITSELF = ("/api/", "/v1/")
 
 
 @sync_and_async_middleware

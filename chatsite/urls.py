@@ -30,6 +30,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("admin/", admin.site.urls),
     path("metrics", scrape, name="metrics"),
     path("api/", include("chat.api.urls")),
+    path("v1/", include("chat.openai.urls")),
 ]
 handler400 = "chat.api.middleware.bad_request"
 handler500 = "chat.api.middleware.server_error"

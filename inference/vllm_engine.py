@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -230,9 +230,7 @@ def _sampling_params(generation: Generation) -> SamplingParams:
     from vllm.sampling_params import RequestOutputKind
 
     return SamplingParams(
-        temperature=generation.sampling.temperature,
-        top_p=generation.sampling.top_p,
-        seed=generation.sampling.seed,
+        **asdict(generation.sampling),
         max_tokens=generation.max_output_tokens,
         detokenize=False,
         output_kind=RequestOutputKind.DELTA,

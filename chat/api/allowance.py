@@ -18,6 +18,7 @@ from chat.api.authentication import Credential
 # Among what belongs to one request, as WSGI's servers and applications name theirs.
 CREDENTIAL = "palaver.credential"
 HOUR_S = 3600
+OPENAI = "/v1/"
 
 
 def note(request: HttpRequest, credential: Credential) -> None:
@@ -32,20 +33,33 @@ class AllowanceMiddleware(MiddlewareMixin):
         """Two round trips to Redis, for answers to a credential only."""
         credential: Credential | None = request.META.get(CREDENTIAL)
         if credential:
-            for name, value in _headers(credential).items():
+            for name, value in _headers(request.path, credential).items():
                 response.headers[name] = value
         return response
 
 
-def _headers(credential: Credential) -> dict[str, str]:
+def _headers(path: str, credential: Credential) -> dict[str, str]:
     limits = credential.user.limits
     throttle = throttles.requests()
     left, level = throttle.left(credential.name), accounting.buckets().level(credential.user.pk, limits)
     fill_s = ceil(limits.budget_tokens * HOUR_S / limits.refill_tokens_per_hour)
+    if path.startswith(OPENAI):
+        of_requests = throttle.count, left.count, left.more_in_s
+        of_tokens = limits.budget_tokens, level.tokens, ceil(level.full_in_s)
+        return {**_as_openai("requests", *of_requests), **_as_openai("tokens", *of_tokens)}
     # A policy's unit is requests unless it says otherwise.
     return {
         "RateLimit-Policy": f'"requests";q={throttle.count};w={throttle.window_s}, '
         f'"tokens";q={limits.budget_tokens};w={fill_s};qu="tokens"',
         "RateLimit": f'"requests";r={left.count};t={left.more_in_s}, '
         f'"tokens";r={level.tokens};t={ceil(level.full_in_s)}',
+    }
+
+
+def _as_openai(unit: str, limit: int, left: int, full_in_s: int) -> dict[str, str]:
+    """As OpenAI's clients know them; when all is there again is told as a duration."""
+    return {
+        f"x-ratelimit-limit-{unit}": str(limit),
+        f"x-ratelimit-remaining-{unit}": str(left),
+        f"x-ratelimit-reset-{unit}": f"{full_in_s}s",
     }

@@ -15,6 +15,7 @@ from rest_framework import exceptions as drf
 
 from chat import problems
 from chat.models import KeyLost
+from chat.openai import errors as openai_errors
 from chat.problems import Problem
 from inference.tokens import TokensError
 from scheduler.errors import BudgetExhausted, ModelUnknown, PromptExceedsBudget, QueueFull, Refused, TooManyRuns
@@ -29,9 +30,14 @@ def answer(error: Exception, context: Mapping[str, Any]) -> HttpResponse | None:
     """DRF's exception handler. None for a bug, which goes on to the middleware."""
     if isinstance(error, drf.MethodNotAllowed):
         allowed = ", ".join(context["view"].allowed_methods)
-        return problems.response(problems.MethodNotAllowed(headers={"Allow": allowed}))
+        return refusal(context["request"].path, problems.MethodNotAllowed(headers={"Allow": allowed}))
     problem = problem_of(error)
-    return problems.response(problem) if problem else None
+    return refusal(context["request"].path, problem) if problem else None
+
+
+def refusal(path: str, problem: Problem) -> HttpResponse:
+    """The problem as whoever asks at that address reads one."""
+    return openai_errors.response(problem) if path.startswith(openai_errors.PREFIX) else problems.response(problem)
 
 
 @singledispatch

@@ -11,11 +11,11 @@ from django.utils.deprecation import MiddlewareMixin
 from django.views import defaults
 
 from chat import outages, problems
-from chat.api.errors import problem_of
+from chat.api.errors import problem_of, refusal
 
 logger = logging.getLogger(__name__)
 # What programs ask for.
-PREFIXES = ("/api/", "/metrics")
+PREFIXES = ("/api/", "/v1/", "/metrics")
 
 
 class ProblemMiddleware(MiddlewareMixin):
@@ -36,13 +36,13 @@ def answered(request: HttpRequest, error: Exception) -> HttpResponse:
         # As Django does for exceptions that nobody answers.
         got_request_exception.send(sender=ProblemMiddleware, request=request)
         problem = problems.Internal()
-    return problems.response(problem)
+    return refusal(request.path, problem)
 
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
     """Django's handler400: what is refused before it comes to a view, such as a host that is not ours."""
     if request.path.startswith(PREFIXES):
-        return problems.response(problem_of(exception) or problems.Invalid())
+        return refusal(request.path, problem_of(exception) or problems.Invalid())
     return defaults.bad_request(request, exception)
 
 
@@ -51,6 +51,6 @@ def server_error(request: HttpRequest) -> HttpResponse:
     error = sys.exc_info()[1]
     if request.path.startswith(PREFIXES):
         problem = problem_of(error) if isinstance(error, Exception) else None
-        return problems.response(problem or problems.Internal())
+        return refusal(request.path, problem or problems.Internal())
     page = outages.page(error) if isinstance(error, Exception) else None
     return page or defaults.server_error(request)

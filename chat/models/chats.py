@@ -19,8 +19,8 @@ NOTE_ACTIVITY = "UPDATE chat_chat SET updated_at = statement_timestamp() WHERE i
 
 class ChatQuerySet(models.QuerySet["Chat"]):
     def visible_to(self, user: User) -> Self:
-        """The user's own chats."""
-        return self.filter(owner=user)
+        """The user's own chats, as far as they are kept."""
+        return self.filter(owner=user, is_kept=True)
 
     def with_live_run(self) -> Self:
         """Each with `live_run_id`: the reply being produced in it, or None."""
@@ -69,6 +69,15 @@ class Chat(models.Model):
         editable=False,
         help_text="The chat whose summary it began with.",
     )
+    is_kept = models.BooleanField(
+        default=True,
+        db_default=True,
+        editable=False,
+        help_text="Else it is one request of a program: in no list, and what was said goes soon after its end.",
+    )
+    forgotten_at = models.DateTimeField(
+        null=True, blank=True, editable=False, help_text="When that went, of a chat that is not kept."
+    )
     opening: str | None = None  # of `with_opening`
     questions: int  # of `with_questions`
     began_with: str | None  # of `with_beginning`
@@ -76,7 +85,10 @@ class Chat(models.Model):
     objects = ChatQuerySet.as_manager()
 
     class Meta:
-        indexes = (models.Index(fields=("owner", "-updated_at", "-id"), name="chat_by_recency"),)
+        indexes = (
+            models.Index(fields=("owner", "is_kept", "-updated_at", "-id"), name="chat_by_recency"),
+            models.Index(fields=("id",), condition=Q(is_kept=False, forgotten_at=None), name="chat_to_forget"),
+        )
 
     def __str__(self) -> str:
         return str(self.id)  # the admin shows it in lists and logs: not the title

@@ -333,6 +333,13 @@ class Run(models.Model):
     route = models.JSONField(
         null=True, blank=True, help_text="Why it was sent to its warm worker, or to all: see scheduler/routing.py."
     )
+    wishes = models.JSONField(
+        default=dict,
+        db_default=Value({}, models.JSONField()),
+        blank=True,
+        editable=False,
+        help_text="Of the program that asked: see chat/wishes.py.",
+    )
     input_tokens = models.PositiveIntegerField(help_text="Exact, from submission on.")
     cached_tokens = models.PositiveIntegerField(default=0)
     output_tokens = models.PositiveIntegerField(default=0)

@@ -18,27 +18,38 @@ from chat.models import Run
 from chat.streaming.channels import COLUMNS, channel
 from chat.streaming.service import Streams
 
-# Opens a stream on the event loop. What it holds is given back at the stream's end, by what it leaves on the stack.
-Opening = Callable[[ExitStack], Awaitable[AsyncGenerator[bytes, None]]]
+# Goes on with an answer on the event loop: a stream, or one that took long. What is held meanwhile is given back at the
+# end, by what is left on the stack.
+Opening = Callable[[ExitStack], Awaitable[AsyncGenerator[bytes, None] | HttpResponse]]
 
 
-class EventStream(StreamingHttpResponse):
-    """A stream that may be opened now, by whoever serves it (chatsite/asgi.py), where nobody waits for a thread."""
+class Deferred(StreamingHttpResponse):
+    """An answer that may be begun now, by whoever serves it (chatsite/asgi.py), where nobody waits for a thread."""
 
-    def __init__(self, request: HttpRequest, opening: Opening) -> None:
-        super().__init__((), content_type="text/event-stream; charset=utf-8")
+    def __init__(self, request: HttpRequest, opening: Opening, content_type: str = "application/json") -> None:
+        super().__init__((), content_type=content_type)
         self.opening = opening
         self._request = request
+
+    def refused(self, error: Exception) -> HttpResponse:
+        """What is answered in its place."""
+        return self.become(answered(self._request, error))
+
+    def become(self, answer: HttpResponse) -> HttpResponse:
+        """The answer, with what middleware said of all answers."""
+        for name, value in self.headers.items():
+            answer.headers.setdefault(name, value)
+        return answer
+
+
+class EventStream(Deferred):
+    """A stream of events."""
+
+    def __init__(self, request: HttpRequest, opening: Opening) -> None:
+        super().__init__(request, opening, "text/event-stream; charset=utf-8")
         # So that proxies hold nothing back.
         add_default_headers(self.headers, request)
         self.headers["Cache-Control"] = "no-cache, no-transform"
-
-    def refused(self, error: Exception) -> HttpResponse:
-        """What is answered in its place, with what middleware said of all answers."""
-        refusal = answered(self._request, error)
-        for name, value in self.headers.items():
-            refusal.headers.setdefault(name, value)
-        return refusal
 
 
 def admitted(request: HttpRequest) -> Credential:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -38,6 +38,23 @@ def frame(place: Place, event: Event) -> bytes:
     return f"event: {name}\nid: {place}\ndata: {JSON.encode(data)}\n\n".encode()
 
 
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A frame, read back. A comment has no name, and what has no id is at no place."""
+
+    name: str
+    place: Place | None
+    data: Mapping[str, Any]
+
+
+def read(told: bytes) -> Iterator[Told]:
+    """The reverse of what makes frames here, for answers that say the same in other words."""
+    for block in told.decode().split("\n\n")[:-1]:
+        fields = dict(line.split(": ", 1) for line in block.split("\n"))
+        place = Place.parse(fields["id"]) if "id" in fields else None
+        yield Told(fields.get("event", ""), place, json.loads(fields.get("data", "{}")))
+
+
 def of_run(run_id: UUID, told: bytes) -> bytes:
     """The same events, and each says of which run it is: beside those of others its id would not."""
     # JSON escapes line breaks: no text can hold this.
@@ -47,6 +64,11 @@ def of_run(run_id: UUID, told: bytes) -> bytes:
 def queued(wait: Wait, tier: str) -> bytes:
     """Where a run stands and for about how long; without an id, since it is no place in the answer."""
     return unnumbered("queued", {**asdict(wait), "tier": tier})
+
+
+def comment(text: str) -> bytes:
+    """What keeps a connection, and is no event."""
+    return f": {text}\n\n".encode()
 
 
 def unnumbered(name: str, data: Mapping[str, Any]) -> bytes:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
-from typing import Self
+from typing import Any, Self
 
 from redis.asyncio import Redis
 
@@ -17,6 +17,9 @@ from chat.streaming.place import Place
 from chat.streaming.positions import RoomPositions
 from chat.streaming.seats import Seats
 from chat.streaming.watch import Positions, Watch
+
+# Of a process that stops.
+BESIDE_S = 5.0
 
 
 class Streams:
@@ -30,6 +33,7 @@ class Streams:
         self._positions = positions
         self._watch = Watch(self.hub, positions, rows.ended_among, rows.written_of)
         self._watching: asyncio.Task[None] | None = None
+        self._beside = set[asyncio.Task[None]]()
 
     def follower(self, live: Live, place: Place) -> Follower:
         """A reader of a run, who has been told everything up to `place`."""
@@ -40,6 +44,12 @@ class Streams:
         self.hub.close()
         self.feeds.close()
 
+    def beside(self, act: Coroutine[Any, Any, None]) -> None:
+        """Do something that no reader waits for, and the process before it ends."""
+        task = asyncio.create_task(act)
+        self._beside.add(task)
+        task.add_done_callback(self._beside.discard)
+
     async def __aenter__(self) -> Self:
         self.hub.start()
         self.feeds.start()
@@ -47,6 +57,7 @@ class Streams:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        await asyncio.wait([*self._beside, asyncio.create_task(asyncio.sleep(0))], timeout=BESIDE_S)
         await self.hub.stop()
         await self.feeds.stop()
         if self._watching:

@@ -17,7 +17,7 @@ from django.conf import settings as product
 from django.db import transaction
 from django.utils import timezone
 
-from chat import context, hot_contexts, problems, services
+from chat import context, hot_contexts, problems, services, submission
 from chat.context import SUMMARY, Layout, Prompt
 from chat.models import Chat, Message, Run, Status, Summary, User
 from chat.past import Line, Past
@@ -218,7 +218,7 @@ def it_fits_the_window(asked: Asked) -> None:
     if tokens > asked.room:
         assert asked.alone() > asked.room
     if asked.fits:
-        assert 1 <= services._output_cap(asked.user, asked.model, asked.prompt, None) <= window - tokens
+        assert 1 <= submission.output_cap(asked.user, asked.model, asked.prompt, None) <= window - tokens
         return
     assert tokens == asked.alone()
     with pytest.raises(problems.PromptTooLong) as refusal:

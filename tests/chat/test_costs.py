@@ -224,7 +224,7 @@ def test_deleting_a_chat(
 ) -> None:
     for _ in range(20):
         new_run(Status.DONE)
-    last_words.forget(chat.pk, [chat.pk])  # opens the connection
+    last_words.forget([chat.pk])  # opens the connection
     as_alice.get("/api/chats")
 
     with metered(monkeypatch) as costs:

@@ -133,7 +133,7 @@ async def test_the_frames_of_one_wake_up_reach_the_socket_in_one_write(
     web: Web, telling: Telling, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pieces: list[bytes] = []
-    stream = Application._stream
+    stream = Application._go_on
 
     async def noting_stream(self: Application, response: Any, send: Callable[[Any], Any]) -> None:
         async def noting(message: Mapping[str, Any]) -> None:
@@ -142,7 +142,7 @@ async def test_the_frames_of_one_wake_up_reach_the_socket_in_one_write(
 
         await stream(self, response, noting)
 
-    monkeypatch.setattr(Application, "_stream", noting_stream)
+    monkeypatch.setattr(Application, "_go_on", noting_stream)
     await telling.start()
     async with web.api.stream(telling.path):
         await until(lambda: web.readers)

@@ -1,0 +1,90 @@
+"""A connection that is the request: its run is followed to the end, and cancelled where the client hangs up before."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import ExitStack, aclosing
+from uuid import UUID
+
+from django.db import DatabaseError, InterfaceError
+from django.http import HttpResponse
+
+from chat import cancelling, problems
+from chat.models import Run
+from chat.streaming import frames, opening, rows
+from chat.streaming.frames import Told
+from chat.streaming.place import Place
+from chat.streaming.refusals import StreamsUnavailable
+from chat.streaming.service import Streams
+
+logger = logging.getLogger(__name__)
+
+# A follower that ended before its run, since the database failed it, is made again so often.
+FOLLOWERS = 5
+PAUSE_S = 0.5
+# With the database away, a run that nobody reads is cancelled later.
+CANCEL_PAUSES_S = (0.0, 1.0, 5.0, 20.0)
+
+Events = AsyncGenerator[Told, None]
+Tell = Callable[[Events], AsyncGenerator[bytes, None]]
+Make = Callable[[Events], Awaitable[HttpResponse]]
+
+
+class Connection:
+    """One client's wait for one run. For the event loop."""
+
+    def __init__(self, streams: Streams, user_id: UUID, run: Run) -> None:
+        self._streams = streams
+        self._user_id = user_id
+        self._run = run
+        self._is_over = False
+
+    async def streamed(self, tell: Tell, ended: ExitStack) -> AsyncGenerator[bytes, None]:
+        """The run's events as `tell` tells them. Raises as `chat.streaming.opening.run_events` does."""
+        return tell(self._events(await self._opened(ended)))
+
+    async def awaited(self, make: Make, ended: ExitStack) -> HttpResponse:
+        """What `make` makes of the run's events. Raises so as well."""
+        return await make(self._events(await self._opened(ended)))
+
+    async def _opened(self, ended: ExitStack) -> AsyncGenerator[bytes, None]:
+        ended.callback(self._left)
+        ended.callback(self._streams.seats.take(self._user_id))
+        return await opening.followed(self._streams, self._run, Place())
+
+    async def _events(self, first: AsyncGenerator[bytes, None]) -> Events:
+        """To the end of the run. Raises `StreamsUnavailable` where that cannot be read here any more."""
+        events, place = first, Place()
+        for _ in range(FOLLOWERS):
+            async with aclosing(events):
+                async for piece in events:
+                    for told in frames.read(piece):
+                        place = told.place or place
+                        self._is_over = place.is_at_end
+                        yield told
+            if self._is_over:
+                return
+            await asyncio.sleep(PAUSE_S)
+            events = await opening.followed(self._streams, self._run, place)
+        raise StreamsUnavailable
+
+    def _left(self) -> None:
+        if not self._is_over:
+            self._streams.beside(_cancel(self._run))
+
+
+async def _cancel(run: Run) -> None:
+    """Nobody will ever read it: the engine has better things to do, and its user need not pay for the rest."""
+    for pause_s in CANCEL_PAUSES_S:
+        await asyncio.sleep(pause_s)
+        try:
+            await rows.ask(lambda: cancelling.cancel(run))
+        except problems.NotFound:
+            return
+        except (DatabaseError, InterfaceError) as error:
+            logger.warning("run.not_cancelled run=%s error=%s", run.pk, type(error).__name__)
+        else:
+            logger.info("run.hung_up run=%s", run.pk)
+            return

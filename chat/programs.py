@@ -1,0 +1,100 @@
+"""What programs ask: with a conversation of their own in the request, or behind one that is kept here."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+from chat import content as rules
+from chat import context, problems
+from chat.context import Layout, Prompt
+from chat.models import Chat, IdempotencyKey, Message, Role, Run, User
+from chat.past import Past
+from chat.standing import Standing
+from chat.submission import HistoryMoved, Submission, check_standing, output_cap
+from chat.wishes import Wishes
+from inference.tokens import TemplateRefused, Tokenizer
+from scheduler import admission
+from scheduler.models import Model
+
+logger = logging.getLogger(__name__)
+
+MOST_MESSAGES = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Messages, of which the model is to answer the last, and whether they are kept as a chat."""
+
+    messages: Sequence[tuple[Role, str]]
+    model: Model
+    wishes: Wishes = field(default_factory=Wishes)
+    max_output_tokens: int | None = None
+    is_kept: bool = False
+
+
+def ask(user: User, asked: Asked) -> Run:
+    """Queue the run that answers a whole conversation, none of which is left out.
+
+    Raises as `services.ask` does, `TooManyMessages`, `MessagesRefused`.
+    """
+    _check(asked)
+    chat = Chat(owner=user, is_kept=asked.is_kept, title=_title(asked) if asked.is_kept else "")
+    check_standing(user, asked.model, Standing.of(user, chat, asked.model))
+    past = Past(chat.pk, (), system=asked.wishes.system).said(asked.messages)
+    with _template_heeded():
+        prompt = context.build(past, asked.model, Layout())
+    return _submission(user, chat, asked, past, prompt).store()
+
+
+def go_on(user: User, chat: Chat, asked: Asked, key: IdempotencyKey | None = None) -> Run:
+    """Queue the run that answers new messages of a chat that is kept. Raises as `ask` does, and `ChatBusy`."""
+    _check(asked)
+    model = asked.model
+    check_standing(user, model, Standing.of(user, chat, model))
+    answer_tokens = admission.longest_answer(model, user.limits, asked.max_output_tokens)
+    while True:
+        past = replace(Past.of(chat.pk, model.pk), system=asked.wishes.system).said(asked.messages)
+        with _template_heeded():
+            prompt = context.laid_out(past, model, answer_tokens)
+        try:
+            return replace(_submission(user, chat, asked, past, prompt), key=key).store()
+        except HistoryMoved:
+            logger.info("ask.history_moved chat=%s", chat.pk)
+
+
+def _check(asked: Asked) -> None:
+    if len(asked.messages) > MOST_MESSAGES:
+        raise problems.TooManyMessages(len(asked.messages), MOST_MESSAGES)
+    for text in (asked.wishes.system or "", *(text for _, text in asked.messages)):
+        rules.check_storable(text)
+
+
+def _submission(user: User, chat: Chat, asked: Asked, past: Past, prompt: Prompt) -> Submission:
+    cap = output_cap(user, asked.model, prompt, asked.max_output_tokens, what="These messages make")
+    count = Tokenizer.load(asked.model.source).count if asked.is_kept else len
+    *earlier, question = (
+        Message(
+            chat=chat, position=line.position, role=line.role, content=line.content, token_count=count(line.content)
+        )
+        for line in past.lines[-len(asked.messages) :]
+    )
+    return Submission(user, chat, asked.model, question, prompt, cap, earlier=earlier, wishes=asked.wishes)
+
+
+def _title(asked: Asked) -> str:
+    """How the first question begins: the model is not asked for one."""
+    first = next((text for role, text in asked.messages if role is Role.USER), "")
+    line = next(filter(str.strip, first.splitlines()), "")
+    return rules.in_a_line(line)[: Chat.LABEL_CHARS]
+
+
+@contextmanager
+def _template_heeded() -> Iterator[None]:
+    """A template that does not take a program's messages is the program's to know."""
+    try:
+        yield
+    except TemplateRefused as error:
+        raise problems.MessagesRefused from error
