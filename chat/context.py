@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from chat import hot_contexts
@@ -56,12 +56,15 @@ def for_question(chat: Chat, model: Model, content: str, answer_tokens: int = 0)
     return laid_out(Past.of(chat.pk, model.pk).asked(content), model, answer_tokens)
 
 
-def for_stored(question: Message, model: Model, answer_tokens: int = 0) -> Prompt:
-    """The prompt that ends with a stored question. Raises `Message.DoesNotExist` when it was deleted, `TokensError`."""
-    past = Past.of(question.chat_id, model.pk, before=question.position + 1)
+def for_another(run: Run, model: Model, answer_tokens: int = 0) -> Prompt:
+    """The prompt that answers the question of `run` again. Raises `Message.DoesNotExist` when it was deleted.
+
+    And `TokensError`.
+    """
+    past = Past.of(run.chat_id, model.pk, before=run.prompt.position + 1)
     if not past.lines:
         raise Message.DoesNotExist
-    return laid_out(past, model, answer_tokens)
+    return laid_out(replace(past, system=Wishes.of(run).system_prompt), model, answer_tokens)
 
 
 def for_run(run: Run) -> Prompt:
@@ -77,7 +80,7 @@ def for_run(run: Run) -> Prompt:
         raise Message.DoesNotExist from gone
     if not said:
         raise Message.DoesNotExist
-    return build(Past(run.chat_id, said, summed_up, system=Wishes.of(run).system), run.model, layout)
+    return build(Past(run.chat_id, said, summed_up, system=Wishes.of(run).system_prompt), run.model, layout)
 
 
 def build(past: Past, model: Model, layout: Layout) -> Prompt:

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field, replace
 from chat import content as rules
 from chat import context, problems
 from chat.context import Layout, Prompt
-from chat.models import Chat, IdempotencyKey, Message, Role, Run, User
+from chat.models import Chat, Message, Role, Run, Status, User
 from chat.past import Past
 from chat.standing import Standing
 from chat.submission import HistoryMoved, Submission, check_standing, output_cap
-from chat.wishes import Wishes
+from chat.wishes import Wishes, joined
 from inference.tokens import TemplateRefused, Tokenizer
 from scheduler import admission
 from scheduler.models import Model
@@ -43,24 +43,52 @@ def ask(user: User, asked: Asked) -> Run:
     _check(asked)
     chat = Chat(owner=user, is_kept=asked.is_kept, title=_title(asked) if asked.is_kept else "")
     check_standing(user, asked.model, Standing.of(user, chat, asked.model))
-    past = Past(chat.pk, (), system=asked.wishes.system).said(asked.messages)
+    past = Past(chat.pk, (), system=asked.wishes.system_prompt).said(asked.messages)
     with _template_heeded():
         prompt = context.build(past, asked.model, Layout())
     return _submission(user, chat, asked, past, prompt).store()
 
 
-def go_on(user: User, chat: Chat, asked: Asked, key: IdempotencyKey | None = None) -> Run:
-    """Queue the run that answers new messages of a chat that is kept. Raises as `ask` does, and `ChatBusy`."""
+def go_on(user: User, run: Run, asked: Asked) -> Run:
+    """Queue the run that answers new messages behind those of another run, which is over, and its answer.
+
+    In the same chat, if both are kept and nothing was said there since, else in a copy. Raises as `ask` does, and
+    `ChatBusy` for a run that is not over.
+    """
+    if not Status(run.status).is_terminal:
+        raise problems.ChatBusy(run_id=str(run.pk))
+    system = joined(Wishes.of(run).system, asked.wishes.system)
+    asked = replace(asked, wishes=replace(asked.wishes, system=system))
+    if asked.is_kept and _is_latest(run):
+        return _in_chat(user, run.chat, asked)
+    return ask(user, replace(asked, messages=[*_said_with(run), *asked.messages]))
+
+
+def _is_latest(run: Run) -> bool:
+    """Whether nothing was said in its chat since, nor its answer replaced."""
+    behind = run.chat.messages.filter(position__gt=run.prompt.position)
+    since = behind.filter(created_at__gt=run.created_at)
+    return not (since.exclude(pk=run.answer_id) if run.answer_id else since).exists()
+
+
+def _said_with(run: Run) -> Sequence[tuple[Role, str]]:
+    """The chat up to its question, and its answer if it left one, though another may have taken its place."""
+    before = run.chat.messages.standing().filter(position__lte=run.prompt.position).order_by("position")
+    said = [(Role(message.role), message.content) for message in before]
+    return [*said, (Role.ASSISTANT, run.answer.content)] if run.answer else said
+
+
+def _in_chat(user: User, chat: Chat, asked: Asked) -> Run:
     _check(asked)
     model = asked.model
     check_standing(user, model, Standing.of(user, chat, model))
     answer_tokens = admission.longest_answer(model, user.limits, asked.max_output_tokens)
     while True:
-        past = replace(Past.of(chat.pk, model.pk), system=asked.wishes.system).said(asked.messages)
+        past = replace(Past.of(chat.pk, model.pk), system=asked.wishes.system_prompt).said(asked.messages)
         with _template_heeded():
             prompt = context.laid_out(past, model, answer_tokens)
         try:
-            return replace(_submission(user, chat, asked, past, prompt), key=key).store()
+            return _submission(user, chat, asked, past, prompt).store()
         except HistoryMoved:
             logger.info("ask.history_moved chat=%s", chat.pk)
 
@@ -68,7 +96,7 @@ def go_on(user: User, chat: Chat, asked: Asked, key: IdempotencyKey | None = Non
 def _check(asked: Asked) -> None:
     if len(asked.messages) > MOST_MESSAGES:
         raise problems.TooManyMessages(len(asked.messages), MOST_MESSAGES)
-    for text in (asked.wishes.system or "", *(text for _, text in asked.messages)):
+    for text in (asked.wishes.system_prompt or "", *(text for _, text in asked.messages)):
         rules.check_storable(text)
 
 

@@ -27,6 +27,7 @@ from chat.emitted import Emitted
 from chat.models import Chat, IdempotencyKey, Message, Role, Run, Status, User
 from chat.standing import Standing
 from chat.submission import HistoryMoved, Submission, check_latest, check_standing, output_cap
+from chat.wishes import Wishes
 from inference.tokens import Tokenizer
 from scheduler import admission
 from scheduler.models import Model
@@ -90,11 +91,12 @@ def retry(user: User, run: Run, key: IdempotencyKey | None = None) -> Run:
     check_latest(question, standing)
     wanted = run.max_output_tokens
     try:
-        prompt = context.for_stored(question, model, admission.longest_answer(model, user.limits, wanted))
+        prompt = context.for_another(run, model, admission.longest_answer(model, user.limits, wanted))
     except Message.DoesNotExist as gone:
         raise problems.NotFound from gone
     cap = output_cap(user, model, prompt, wanted)
-    return Submission(user, chat, model, question, prompt, cap, is_retry=True, key=key).store()
+    wishes = Wishes.of(run)
+    return Submission(user, chat, model, question, prompt, cap, is_retry=True, key=key, wishes=wishes).store()
 
 
 def delete(user: User, chat: Chat) -> None:

@@ -14,9 +14,12 @@ if TYPE_CHECKING:
 class Wishes:
     """None leaves a setting to the model's row.
 
-    `system` is in place of the model's system prompt. At the first of the `stop` strings the answer ends, without it.
+    At the first of the `stop` strings the answer ends, without it. `instructions` are for one answer, while what goes
+    on from that has its `system` text again; both together are in place of the model's system prompt.
+    `previous_response_id` is what it goes on from, by the name that a program gave.
     """
 
+    instructions: str | None = None
     system: str | None = None
     temperature: float | None = None
     top_p: float | None = None
@@ -24,12 +27,24 @@ class Wishes:
     frequency_penalty: float | None = None
     seed: int | None = None
     stop: Sequence[str] = ()
+    background: bool = False
+    previous_response_id: str | None = None
 
     @classmethod
     def of(cls, run: Run) -> Self:
         """As they were stored with it."""
         return cls(**run.wishes)
 
+    @property
+    def system_prompt(self) -> str | None:
+        """What the prompt begins with, if not with the model's own."""
+        return joined(self.instructions, self.system)
+
     def stored(self) -> Mapping[str, Any]:
         """The JSON object of those that there are."""
-        return {name: value for name, value in asdict(self).items() if value is not None and value != ()}
+        return {name: value for name, value in asdict(self).items() if value not in (None, (), False)}
+
+
+def joined(*texts: str | None) -> str | None:
+    """Texts for the beginning of a prompt as one; None where there is none."""
+    return "\n\n".join(filter(None, texts)) or None

@@ -8,6 +8,9 @@ from typing import Any
 from chat.openai.fields import Field
 from chat.problems import FieldInvalid
 
+# What a row holds.
+MOST_TOKENS = 2**31 - 1
+
 
 class Body:
     """Null is as good as nothing. Each reader raises `FieldInvalid` for a value of another kind, or out of range."""
@@ -61,9 +64,8 @@ class Body:
         """A string or a list of them, none of them empty."""
         value = self.get(name)
         found = [value] if isinstance(value, str) else [] if value is None else value
-        if not isinstance(found, list) or not all(
-            isinstance(text, str) and 0 < len(text) <= most_chars for text in found
-        ):
+        fit = isinstance(found, list) and all(isinstance(text, str) and 0 < len(text) <= most_chars for text in found)
+        if not fit:
             raise _invalid(name, f"This must be a string of 1 to {most_chars} characters, or a list of such strings.")
         if len(found) > most:
             raise _invalid(name, f"There can be {most} of them at most.")

@@ -13,7 +13,7 @@ from chat import programs
 from chat.models import User
 from chat.openai import conversation, fields
 from chat.openai.base import OpenAIView
-from chat.openai.body import Body
+from chat.openai.body import MOST_TOKENS, Body
 from chat.openai.chunks import Completion
 from chat.openai.connection import Connection
 from chat.problems import FieldInvalid
@@ -24,7 +24,6 @@ from scheduler.models import Model
 
 MOST_STOPS = 4
 MOST_STOP_CHARS = 256
-MOST_TOKENS = 2**31 - 1
 SEEDS = -(2**63), 2**63 - 1
 CAPS = "max_completion_tokens", "max_tokens"
 
@@ -39,7 +38,7 @@ class Completions(OpenAIView):
         run = programs.ask(user, _asked(body, user))
         completion = Completion.of(run, with_usage=with_usage)
         asked = cast(ASGIRequest, request._request)
-        connection = Connection(streams_of(asked), user.pk, run)
+        connection = Connection(streams_of(asked), user.pk, run, is_request=True)
         if is_stream:
             return EventStream(asked, partial(connection.streamed, completion.chunks))
         return Deferred(asked, partial(connection.awaited, completion.whole))

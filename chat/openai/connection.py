@@ -1,4 +1,4 @@
-"""A connection that is the request: its run is followed to the end, and cancelled where the client hangs up before."""
+"""A client's wait for a run, to its end; where the connection is the request, hanging up before cancels the run."""
 
 from __future__ import annotations
 
@@ -27,6 +27,8 @@ PAUSE_S = 0.5
 # With the database away, a run that nobody reads is cancelled later.
 CANCEL_PAUSES_S = (0.0, 1.0, 5.0, 20.0)
 
+BEGINNING = Place()
+
 Events = AsyncGenerator[Told, None]
 Tell = Callable[[Events], AsyncGenerator[bytes, None]]
 Make = Callable[[Events], Awaitable[HttpResponse]]
@@ -35,10 +37,14 @@ Make = Callable[[Events], Awaitable[HttpResponse]]
 class Connection:
     """One client's wait for one run. For the event loop."""
 
-    def __init__(self, streams: Streams, user_id: UUID, run: Run) -> None:
+    def __init__(
+        self, streams: Streams, user_id: UUID, run: Run, place: Place = BEGINNING, *, is_request: bool
+    ) -> None:
         self._streams = streams
         self._user_id = user_id
         self._run = run
+        self._place = place
+        self._is_request = is_request
         self._is_over = False
 
     async def streamed(self, tell: Tell, ended: ExitStack) -> AsyncGenerator[bytes, None]:
@@ -50,13 +56,14 @@ class Connection:
         return await make(self._events(await self._opened(ended)))
 
     async def _opened(self, ended: ExitStack) -> AsyncGenerator[bytes, None]:
-        ended.callback(self._left)
+        if self._is_request:
+            ended.callback(self._left)
         ended.callback(self._streams.seats.take(self._user_id))
-        return await opening.followed(self._streams, self._run, Place())
+        return await opening.followed(self._streams, self._run, self._place)
 
     async def _events(self, first: AsyncGenerator[bytes, None]) -> Events:
         """To the end of the run. Raises `StreamsUnavailable` where that cannot be read here any more."""
-        events, place = first, Place()
+        events, place = first, self._place
         for _ in range(FOLLOWERS):
             async with aclosing(events):
                 async for piece in events:

@@ -7,6 +7,7 @@ from typing import Any
 
 from chat.models import Role
 from chat.problems import FieldInvalid
+from chat.wishes import joined
 
 # What begins the prompt, wherever it stands in the request: not every chat template takes it elsewhere.
 SYSTEM = frozenset({"system", "developer"})
@@ -14,7 +15,6 @@ ROLES: Mapping[str, Role] = {"user": Role.USER, "assistant": Role.ASSISTANT}
 # What a message may have beside them, which asks for nothing that we do not do.
 UNSUPPORTED = ("tool_calls", "function_call", "audio")
 TEXT_PARTS = frozenset({"text", "input_text", "output_text"})
-BETWEEN = "\n\n"
 
 
 def read(messages: Any, name: str) -> tuple[str | None, Sequence[tuple[Role, str]]]:
@@ -31,7 +31,7 @@ def read(messages: Any, name: str) -> tuple[str | None, Sequence[tuple[Role, str
             said.append((ROLES[role], text))
     if not said:
         raise FieldInvalid(f"{name}_invalid", "There must be a message of the user or the assistant.", name)
-    return BETWEEN.join(system) or None, said
+    return joined(*system), said
 
 
 def _message(message: Any, name: str) -> tuple[str, str]:
@@ -41,6 +41,8 @@ def _message(message: Any, name: str) -> tuple[str, str]:
     if not isinstance(role, str) or role not in {*SYSTEM, *ROLES}:
         detail = "This must be one of system, developer, user, assistant. Messages of tools are not supported here."
         raise FieldInvalid("role_invalid", detail, f"{name}.role")
+    if message.get("type", "message") != "message":
+        raise FieldInvalid("item_unsupported", "Only items of type `message` are supported here.", f"{name}.type")
     for key in UNSUPPORTED:
         if message.get(key):
             raise FieldInvalid(f"{key}_unsupported", f"`{key}` is not supported here.", f"{name}.{key}")

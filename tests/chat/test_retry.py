@@ -166,13 +166,13 @@ def test_nor_one_whose_follower_has_no_answer(retry: Retry, new_run: NewRun) -> 
 def test_a_question_that_comes_while_the_prompt_is_made_is_the_latest(
     retry: Retry, new_run: NewRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def overtaken(question: Message, model: Model, answer_tokens: int) -> context.Prompt:
-        prompt = for_stored(question, model, answer_tokens)
+    def overtaken(run: Run, model: Model, answer_tokens: int) -> context.Prompt:
+        prompt = for_another(run, model, answer_tokens)
         new_run(Status.DONE)
         return prompt
 
-    run, for_stored = new_run(Status.DONE), context.for_stored
-    monkeypatch.setattr(context, "for_stored", overtaken)
+    run, for_another = new_run(Status.DONE), context.for_another
+    monkeypatch.setattr(context, "for_another", overtaken)
 
     assert code_of(retry(run)) == "not_latest"
 
@@ -180,12 +180,12 @@ def test_a_question_that_comes_while_the_prompt_is_made_is_the_latest(
 def test_a_chat_that_is_deleted_while_the_prompt_is_made_is_not_found(
     retry: Retry, new_run: NewRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def deleted(question: Message, model: Model, answer_tokens: int) -> context.Prompt:
-        question.chat.delete()
-        return for_stored(question, model, answer_tokens)
+    def deleted(run: Run, model: Model, answer_tokens: int) -> context.Prompt:
+        run.chat.delete()
+        return for_another(run, model, answer_tokens)
 
-    run, for_stored = new_run(Status.DONE), context.for_stored
-    monkeypatch.setattr(context, "for_stored", deleted)
+    run, for_another = new_run(Status.DONE), context.for_another
+    monkeypatch.setattr(context, "for_another", deleted)
 
     assert code_of(retry(run)) == "not_found"
 

@@ -1,0 +1,129 @@
+"""A response as numbered events.
+
+The numbers come from the stream: behind the opening ones, a delta's is that of the last code point it brings, so that
+a client who names the last number it had is placed exactly, whether or not the stream is still there. Each attempt of
+the run counts from a base of its own, as what one had told the next may void.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from typing import Any
+
+from chat.models import Run, Status
+from chat.openai import errors
+from chat.openai.connection import Events
+from chat.openai.ends import TextVoided
+from chat.openai.response_object import READ, described, item, part, status_of
+from chat.problems import Problem
+from chat.streaming import frames, rows
+from chat.streaming.frames import Told
+from chat.streaming.place import RESET_SEQ, Place
+from inference.streams import EntryId
+
+CREATED, QUEUED, IN_PROGRESS, ITEM_ADDED, PART_ADDED = range(5)
+TEXT_DONE, PART_DONE, ITEM_DONE, OVER = range(1, 5)  # behind the last delta
+ATTEMPT_BITS = 32
+# Names of the last event, by the response's status. Of one that was cancelled OpenAI has none of its own.
+LAST: Mapping[str, str] = {"completed": "completed", "failed": "failed"}
+INCOMPLETE = "incomplete"
+
+
+def number(place: Place) -> int:
+    """Of the delta that leads there."""
+    return (max(1, place.heard) - 1 << ATTEMPT_BITS) + PART_ADDED + place.offset
+
+
+def place_behind(sequence_number: int) -> Place:
+    """Where a client is who had the event of that number."""
+    attempt, rest = 1 + (sequence_number >> ATTEMPT_BITS), sequence_number & (1 << ATTEMPT_BITS) - 1
+    offset = max(0, rest - PART_ADDED)
+    if attempt == 1 and not offset:
+        return Place()
+    return Place(EntryId(attempt, RESET_SEQ if attempt > 1 else 0), offset)
+
+
+@dataclass(frozen=True, slots=True)
+class Numbered:
+    """The events of a run behind a number; -1 is before the first."""
+
+    run: Run
+    after: int = -1
+
+    @property
+    def place(self) -> Place:
+        """Where it begins. Behind the text are only the last events, which have no place of their own."""
+        place = place_behind(self.after)
+        is_over = Status(self.run.status).is_terminal
+        length = len(self.run.answer.content) if self.run.answer else 0
+        return replace(place, offset=min(place.offset, length)) if is_over else place
+
+    async def told(self, events: Events) -> AsyncGenerator[bytes, None]:
+        """As server-sent events. What goes wrong is told as one."""
+        opening, place = self._opening(), self.place
+        try:
+            yield b"".join(opening) or frames.HEARTBEAT
+            async with aclosing(events):
+                async for told in events:
+                    place = told.place or place
+                    yield await self._told(told, place)
+        except Problem as problem:
+            error = errors.described(problem)["error"]
+            yield self._framed(number(place), "error", {name: error[name] for name in ("code", "message", "param")})
+
+    def _opening(self) -> list[bytes]:
+        waiting = {**described(self.run), "status": "queued", "output": [], "usage": None}
+        pairs = ((CREATED, "response.created"), (QUEUED, "response.queued"))
+        return [self._framed(at, name, {"response": waiting}) for at, name in pairs if at > self.after]
+
+    async def _told(self, told: Told, place: Place) -> bytes:
+        match told.name:
+            case "started":
+                return self._started() or frames.HEARTBEAT
+            case "delta":
+                at = {**self._where(), "delta": told.data["text"], "logprobs": []}
+                return self._framed(number(place), "response.output_text.delta", at)
+            case "queued":
+                return frames.comment(f"queued position={told.data['position']} eta_s={told.data['eta_s']}")
+            case "reset":
+                raise TextVoided
+            case "done" | "cancelled" | "failed":
+                return await self._ended(place)
+            case _:
+                return frames.HEARTBEAT
+
+    def _started(self) -> bytes:
+        going_on = {**described(self.run), "status": "in_progress", "output": [], "usage": None}
+        new_item = {**item(self.run), "status": "in_progress", "content": []}
+        events = (
+            (IN_PROGRESS, "response.in_progress", {"response": going_on}),
+            (ITEM_ADDED, "response.output_item.added", {"output_index": 0, "item": new_item}),
+            (PART_ADDED, "response.content_part.added", {**self._where(), "part": part("")}),
+        )
+        return b"".join(self._framed(*event) for event in events if event[0] > self.after)
+
+    async def _ended(self, place: Place) -> bytes:
+        """From the row, which has the whole text: a client that came back has it in pieces of two connections."""
+        run = await rows.ask(lambda: READ.get(pk=self.run.pk))
+        base, events = number(place), list[tuple[int, str, Mapping[str, Any]]]()
+        if run.answer and run.answer.content:
+            whole = part(run.answer.content)
+            done = {**self._where(), "text": run.answer.content, "logprobs": []}
+            events = [
+                (base + TEXT_DONE, "response.output_text.done", done),
+                (base + PART_DONE, "response.content_part.done", {**self._where(), "part": whole}),
+                (base + ITEM_DONE, "response.output_item.done", {"output_index": 0, "item": item(run, whole)}),
+            ]
+        last = LAST.get(status_of(run), INCOMPLETE)
+        events.append((base + OVER, f"response.{last}", {"response": described(run)}))
+        return b"".join(self._framed(*event) for event in events if event[0] > self.after) or frames.HEARTBEAT
+
+    def _where(self) -> Mapping[str, Any]:
+        return {"item_id": item(self.run)["id"], "output_index": 0, "content_index": 0}
+
+    def _framed(self, sequence_number: int, name: str, data: Mapping[str, Any]) -> bytes:
+        told = {"type": name, "sequence_number": sequence_number, **data}
+        return f"event: {name}\ndata: {json.dumps(told, ensure_ascii=False, separators=(',', ':'))}\n\n".encode()

@@ -1,0 +1,136 @@
+"""`/v1/responses`: one answer, which may be read later, and from which the next may go on."""
+
+from __future__ import annotations
+
+import re
+from contextlib import aclosing
+from dataclasses import replace
+from functools import partial
+from typing import cast
+from uuid import UUID
+
+from django.core.handlers.asgi import ASGIRequest
+from django.http import HttpResponse, JsonResponse
+from django.http.response import HttpResponseBase
+from django.shortcuts import get_object_or_404
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from chat import cancelling, programs
+from chat.models import Run, RunQuerySet, User
+from chat.openai import conversation, fields
+from chat.openai.base import OpenAIView
+from chat.openai.body import MOST_TOKENS, Body
+from chat.openai.completions import wishes_of
+from chat.openai.connection import Connection, Events
+from chat.openai.names import run_of
+from chat.openai.response_events import Numbered, place_behind
+from chat.openai.response_object import READ, described
+from chat.problems import FieldInvalid
+from chat.programs import Asked
+from chat.streaming import rows
+from chat.streaming.entrance import Deferred, EventStream, streams_of
+from scheduler.models import Model
+
+MOST_NUMBER = 2**53 - 1  # JavaScript's last whole number
+
+
+class Responses(OpenAIView):
+    """`/v1/responses`"""
+
+    def post(self, request: Request) -> HttpResponseBase:
+        """Answer: at once and for later, piece by piece, or in the end as a whole."""
+        body, user, asking = Body(request.data, fields.RESPONSE), _user(request), cast(ASGIRequest, request._request)
+        is_stream, is_background = body.flag("stream"), body.flag("background")
+        run = _begun(user, body)
+        if is_background and not is_stream:
+            return Response(described(run))
+        connection = Connection(streams_of(asking), user.pk, run, is_request=not is_background)
+        if is_stream:
+            return EventStream(asking, partial(connection.streamed, Numbered(run).told))
+        return Deferred(asking, partial(connection.awaited, partial(_whole, run.pk)))
+
+
+class ResponseDetail(OpenAIView):
+    """`/v1/responses/{id}`"""
+
+    def get(self, request: Request, response_id: UUID) -> HttpResponseBase:
+        """As it is now, or with `stream=true` its events behind `starting_after`, to its end."""
+        run = _kept(request, response_id)
+        if request.query_params.get("stream") != "true":
+            return Response(described(run))
+        numbered, asking = Numbered(run, _starting_after(request, run)), cast(ASGIRequest, request._request)
+        connection = Connection(streams_of(asking), _user(request).pk, run, numbered.place, is_request=False)
+        return EventStream(asking, partial(connection.streamed, numbered.told))
+
+
+class CancelResponse(OpenAIView):
+    """`/v1/responses/{id}/cancel`"""
+
+    def post(self, request: Request, response_id: UUID) -> Response:
+        """Stop it, and show it as it is now: its worker may need a moment."""
+        cancelling.cancel(_kept(request, response_id))
+        return Response(described(_kept(request, response_id)))
+
+
+def _begun(user: User, body: Body) -> Run:
+    said = body.get("input")
+    messages = [{"role": "user", "content": said}] if isinstance(said, str) else said
+    system, said = conversation.read(messages, "input")
+    previous = _previous(user, body)
+    is_kept = body.flag("store", default=True)
+    if body.flag("background") and not is_kept:
+        raise FieldInvalid("store_invalid", "What is read later must be kept: leave `store` out.", "store")
+    slug = body.text("model") or (previous.model_id if previous else None)
+    if not slug:
+        raise FieldInvalid("model_missing", "Name a model: GET /v1/models has those there are.", "model")
+    wishes = replace(
+        wishes_of(body, system),
+        instructions=body.text("instructions"),
+        background=body.flag("background"),
+        previous_response_id=body.text("previous_response_id"),
+    )
+    cap = body.whole("max_output_tokens", 1, MOST_TOKENS)
+    asked = Asked(said, Model.objects.pick(user.tier.slug, slug), wishes, cap, is_kept)
+    return programs.go_on(user, previous, asked) if previous else programs.ask(user, asked)
+
+
+def _previous(user: User, body: Body) -> Run | None:
+    name = body.text("previous_response_id")
+    if name is None:
+        return None
+    run_id = run_of(name)
+    run = _readable(user).filter(pk=run_id).first() if run_id else None
+    if run is None:
+        detail = "There is no such response of yours, or it was not kept."
+        raise FieldInvalid("previous_response_not_found", detail, "previous_response_id")
+    return run
+
+
+async def _whole(run_id: UUID, events: Events) -> HttpResponse:
+    """The object, once the run is over."""
+    async with aclosing(events):
+        async for _ in events:
+            pass
+    return JsonResponse(described(await rows.ask(lambda: READ.get(pk=run_id))))
+
+
+def _starting_after(request: Request, run: Run) -> int:
+    text = request.query_params.get("starting_after", "-1")
+    number = int(text) if re.fullmatch(r"-1|[0-9]{1,16}", text) else MOST_NUMBER
+    if place_behind(max(0, number)).heard > max(1, run.attempt):
+        detail = "This must be the `sequence_number` of an event of this response."
+        raise FieldInvalid("starting_after_invalid", detail, "starting_after")
+    return number
+
+
+def _kept(request: Request, run_id: UUID) -> Run:
+    return get_object_or_404(_readable(_user(request)), pk=run_id)
+
+
+def _readable(user: User) -> RunQuerySet:
+    return READ.visible_to(user).filter(chat__is_kept=True)
+
+
+def _user(request: Request) -> User:
+    return cast(User, request.user)
