@@ -21,6 +21,7 @@ class Problem(Exception):
     │   ├── CsrfFailed              a session changes nothing without its token
     │   └── ScopeMissing            the key is for other things; `scope` is the one it lacks
     ├── NotFound               404  unknown, malformed, or somebody else's
+    │   └── PreviousNotFound        the response that another is to go on from
     ├── MethodNotAllowed       405
     ├── ChatBusy               409  it is still being answered; `run_id` is the live run
     ├── ChatFull               409  it has its questions: `turns`, of `limit`
@@ -115,6 +116,16 @@ class NotFound(Problem):
     code = "not_found"
     title = "Not found"
     detail = "There is nothing of yours at this address."
+
+
+class PreviousNotFound(NotFound):
+    """What a response is to go on from."""
+
+    code = "previous_response_not_found"
+    detail = "There is no such response of yours, or it was not kept."
+
+    def __init__(self) -> None:
+        super().__init__(field="previous_response_id")
 
 
 class MethodNotAllowed(Problem):

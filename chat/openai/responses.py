@@ -26,7 +26,7 @@ from chat.openai.connection import Connection, Events
 from chat.openai.names import run_of
 from chat.openai.response_events import Numbered, place_behind
 from chat.openai.response_object import READ, described
-from chat.problems import FieldInvalid
+from chat.problems import FieldInvalid, PreviousNotFound
 from chat.programs import Asked
 from chat.streaming import rows
 from chat.streaming.entrance import Deferred, EventStream, streams_of
@@ -102,8 +102,7 @@ def _previous(user: User, body: Body) -> Run | None:
     run_id = run_of(name)
     run = _readable(user).filter(pk=run_id).first() if run_id else None
     if run is None:
-        detail = "There is no such response of yours, or it was not kept."
-        raise FieldInvalid("previous_response_not_found", detail, "previous_response_id")
+        raise PreviousNotFound
     return run
 
 

@@ -26,9 +26,15 @@ ARGUMENTS: Mapping[str, Callable[[Run], object]] = {
     "message_id": lambda run: run.prompt_id,
     "run_id": lambda run: run.pk,
     "key_id": lambda _: ALICES_KEY,
+    "response_id": lambda run: f"resp_{run.pk.hex}",
 }
+# Of models, which nobody owns.
+NOT_OWNED = {"slug"}
 # Ids in a query, which the URL map does not know.
-QUERIES = ("/api/events?run=<uuid:run_id>", "/api/events?run=<uuid:run_id>:1-0-0")
+QUERIES = (
+    *("/api/events?run=<uuid:run_id>", "/api/events?run=<uuid:run_id>:1-0-0"),
+    "/v1/responses/<response:response_id>?stream=true",
+)
 # Django's admin asks for staff itself.
 OF_OTHERS = ("/admin/",)
 # Not OPTIONS: it describes the address, and looks nothing up.
@@ -37,7 +43,8 @@ METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 BODY = {"content": "Hi", "title": "Mine now", "name": "Mine now"}
 MALFORMED = ("7", "x" * 36, "00000000-0000-0000-0000-00000000000", "%00", "-", "9" * 400)
 ARGUMENT = re.compile(r"<(?:\w+:)?(\w+)>")
-API = "/api/"
+API = ("/api/", "/v1/")
+FOR_KEYS = "/v1/"
 
 Headers = Mapping[str, str]
 # With a token, as any browser has one: without, changes are refused before anybody asks who sends them.
@@ -59,7 +66,7 @@ def addresses(resolver: URLResolver, prefix: str = "/") -> Iterator[str]:
 
 
 ROUTES = tuple(addresses(get_resolver()))
-WITH_IDS = tuple(filter(ARGUMENT.search, (*ROUTES, *QUERIES)))
+WITH_IDS = tuple(route for route in (*ROUTES, *QUERIES) if {*ARGUMENT.findall(route)} - NOT_OWNED)
 WITHOUT_IDS = tuple(route for route in ROUTES if not ARGUMENT.search(route))
 
 
@@ -87,6 +94,8 @@ class World:
 
 def credentials(route: str) -> Sequence[str]:
     """What opens the route: keys are for programs."""
+    if route.startswith(FOR_KEYS):
+        return ("key",)
     return ("key", "session") if route.startswith(API) else ("session",)
 
 
@@ -149,7 +158,7 @@ async def test_what_alice_owns_is_found_by_nobody_else(world: World, route: str)
 async def test_unknown_and_malformed_ids_are_not_found(world: World, route: str) -> None:
     for value in (str(uuid4()), *MALFORMED):
         path = ARGUMENT.sub(value, route)
-        answers = {method: await world.ask(method, path, world.alice["session"]) for method in METHODS}
+        answers = {method: await world.ask(method, path, world.alice[credentials(route)[-1]]) for method in METHODS}
         assert {
             method: answer.status for method, answer in answers.items() if not is_refused(answer, method, 404)
         } == {}
@@ -157,7 +166,7 @@ async def test_unknown_and_malformed_ids_are_not_found(world: World, route: str)
 
 @pytest.mark.parametrize("route", WITHOUT_IDS)
 async def test_an_address_without_ids_shows_nothing_of_somebody_elses(world: World, route: str) -> None:
-    async with request(world.port, "GET", route, world.bob["session"]) as answer:
+    async with request(world.port, "GET", route, world.bob[credentials(route)[-1]]) as answer:
         is_endless = answer.headers.get("content-type", "").startswith("text/event-stream")
         body = "" if is_endless else (await answer.body()).decode()
 

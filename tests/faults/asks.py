@@ -9,6 +9,8 @@ from typing import Any
 
 from django.urls import URLPattern, URLResolver, get_resolver
 
+from tests.stack.stack import MODEL
+
 POSTGRES, STREAMS = "postgres", "streams"
 DATABASE_ONLY = frozenset({POSTGRES})
 NOTHING = frozenset[str]()
@@ -27,7 +29,7 @@ class Ask:
     status: int | None  # None: whatever it is when all is well
     of: str = ""  # which of a scene's things the route's argument is
     by: str = "key"  # or by a session, or by nobody
-    body: Mapping[str, str] | None = None
+    body: Mapping[str, Any] | None = None
     is_keyed: bool = False
     needs: frozenset[str] = DATABASE_ONLY
 
@@ -40,7 +42,7 @@ class Ask:
     @property
     def is_api(self) -> bool:
         """Whether a program asks."""
-        return self.route.startswith(("/api/", "/metrics"))
+        return self.route.startswith(("/api/", "/v1/", "/metrics"))
 
     def path(self, things: Mapping[str, str]) -> str:
         """Its address."""
@@ -89,6 +91,20 @@ API = (
     Ask("DELETE", KEY, 204, of="key to revoke", by="session"),
     Ask("GET", "/api/nothing", 404, needs=NOTHING),
 )
+COMPLETIONS, RESPONSES = "/v1/chat/completions", "/v1/responses"
+RESPONSE = f"{RESPONSES}/<response:response_id>"
+ASKED = {"model": MODEL, "messages": [{"role": "user", "content": SHORT}]}
+OPENAI = (
+    Ask("GET", "/v1/models", 200),
+    Ask("GET", "/v1/models/<str:slug>", 200, of="model"),
+    # As a stream: what is answered as a whole waits, for a worker and all that one needs.
+    Ask("POST", COMPLETIONS, 200, body={**ASKED, "stream": True}, needs=LIVE),
+    Ask("POST", RESPONSES, 200, body={"model": MODEL, "input": SHORT, "background": True}),
+    Ask("GET", RESPONSE, 200, of="response"),
+    Ask("GET", f"{RESPONSE}?stream=true", 200, of="response"),
+    Ask("POST", f"{RESPONSE}/cancel", 200, of="response"),
+    Ask("GET", "/v1/nothing", 404, needs=NOTHING),
+)
 SIGNING_IN = {"username": "visitor", "password": A_PASSWORD}
 SIGN_UP = Ask(
     "POST", "/sign-up", 302, by="nobody", body={"username": "<name>", "password1": A_PASSWORD, "password2": A_PASSWORD}
@@ -133,7 +149,7 @@ SIGN_IN_OF_OPERATORS = (
 
 # What Django's forms take for a POST; what would end the session that others need; what knows no route of its own.
 NOT_ASKED = {
-    *(("PUT", "/sign-in"), ("PUT", "/sign-up"), ("GET", "/admin/logout/"), ("GET", "/api/")),
+    *(("PUT", "/sign-in"), ("PUT", "/sign-up"), ("GET", "/admin/logout/"), ("GET", "/api/"), ("GET", "/v1/")),
     *(("GET", f"/admin/{rest}") for rest in (r"^(?P<app_label>scheduler|auditlog|chat|auth)/$", r"(?P<url>.*)$")),
 }
 
@@ -157,7 +173,7 @@ def of_operators() -> Sequence[Ask]:
 
 def unasked() -> set[tuple[str, str]]:
     """Which methods of which routes the tables leave out."""
-    asked = {(ask.method, ask.route) for ask in (*API, *PAGES, *of_operators())}
+    asked = {(ask.method, ask.route) for ask in (*API, *OPENAI, *PAGES, *of_operators())}
     return {(method, route) for route, entry in routes() for method in _methods(entry)} - asked - NOT_ASKED
 
 

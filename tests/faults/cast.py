@@ -112,7 +112,7 @@ class Cast:
         headers, path, began_at = self.headers(ask, scene), ask.path(scene), time.monotonic()
         sent: dict[str, Any] = {}
         if ask.body is not None:
-            body = {name: value.replace("<name>", scene.get("new name", "")) for name, value in ask.body.items()}
+            body = {name: scene.get("new name", "") if value == "<name>" else value for name, value in ask.body.items()}
             sent = {"json": body} if ask.is_api else {"data": body}
         try:
             async with asyncio.timeout(ANSWER_WITHIN_S), httpx.AsyncClient(timeout=None, verify=False) as client:
@@ -128,7 +128,7 @@ class Cast:
 
     async def ask_all(self, scene: Mapping[str, str], *away: str) -> None:
         """Send everything once, some at a time, in no order. Fails on what is not answered as it should be."""
-        gate, everything = asyncio.Semaphore(AT_ONCE), [*asks.API, *asks.PAGES, *asks.of_operators()]
+        gate, everything = asyncio.Semaphore(AT_ONCE), [*asks.API, *asks.OPENAI, *asks.PAGES, *asks.of_operators()]
         random.shuffle(everything)
 
         async def one(ask: Ask) -> Told:
@@ -151,8 +151,7 @@ class Cast:
         if told.status != 503 or not told.headers.get("retry-after", "").isdigit():
             return [where]
         if ask.is_api:
-            is_problem = told.headers["content-type"] == "application/problem+json"
-            return [where] * (not (is_problem and json.loads(told.body)["code"].endswith("_unavailable")))
+            return [where] * (not _code(told).endswith("_unavailable"))
         is_readable = "Back in a moment" in told.body and "Traceback" not in told.body
         return [where] * (not is_readable or _policy(told) != _policy(normal))
 
@@ -329,6 +328,14 @@ class Heard:
         async with asyncio.timeout(BACK_WITHIN_S):
             while name not in self.names:  # noqa: ASYNC110  (nobody to wake us)
                 await asyncio.sleep(LOOK_EVERY_S)
+
+
+def _code(told: Told) -> str:
+    """Of a refusal, in the shape that its address has for them; empty for anything else."""
+    if told.headers["content-type"] == "application/problem+json":
+        return str(json.loads(told.body)["code"])
+    is_error = told.ask.route.startswith("/v1/") and told.headers["content-type"] == "application/json"
+    return str(json.loads(told.body)["error"]["reason"]) if is_error else ""
 
 
 def _policy(told: Told) -> str:

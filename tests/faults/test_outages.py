@@ -8,7 +8,7 @@ import signal
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import psutil
 import pytest
@@ -22,6 +22,7 @@ from tests.faults.collecting import collected
 from tests.faults.parts import Server
 from tests.faults.records import Bounds, Violation
 from tests.faults.world import Plan, World, new_folder, remove, running
+from tests.stack.stack import MODEL
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(400)]
 
@@ -82,6 +83,8 @@ async def warm(world: World) -> Cast:
     await cast.fetch(PROMOTE, cast.key)
     cast.things["ended run"] = await cast.run(asks.SHORT)
     ended = await cast.api("GET", f"/api/runs/{cast.things['ended run']}")
+    response = f"resp_{UUID(ended['id']).hex}"
+    cast.things |= {"model": MODEL, "response": response}
     cast.things |= {"chat": ended["chat_id"], "message": ended["prompt_id"], "kept key": await cast.new_key()}
     await cast.ask_in_peace()
     return cast
