@@ -21,9 +21,10 @@ class StopStrings:
         if not self._stops or self.is_met:
             return "" if self.is_met else text
         text = self._held + text
-        found = [start for stop in self._stops if (start := text.find(stop)) >= 0]
+        # The one that is whole first, though another may begin before it.
+        found = [(start + len(stop), start) for stop in self._stops if (start := text.find(stop)) >= 0]
         self.is_met = bool(found)
-        end = min(found) if found else len(text) - self._begun(text)
+        end = min(found)[1] if found else len(text) - self._begun(text)
         self._held = "" if found else text[end:]
         return text[:end]
 

@@ -34,6 +34,7 @@ Handle = Callable[[Scope, Receive, Send], Awaitable[object]]
 # Some more than there are connections to the database, so that who waits for one keeps nobody from a static file. Not
 # many more: they share one interpreter lock.
 THREADS = 12
+CANCEL_AGAIN_S = 0.5
 
 
 class Application(ASGIHandler):
@@ -143,9 +144,12 @@ async def _until_left(serving: Coroutine[Any, Any, None], receive: Receive) -> N
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
+        # Until they end: redis-py can swallow a cancellation, amid a read. What then waits for a run's end would wait.
+        pending = set(tasks)
+        while pending:
+            for task in pending:
+                task.cancel()
+            _, pending = await asyncio.wait(pending, timeout=CANCEL_AGAIN_S)
     if not tasks[0].cancelled():
         tasks[0].result()
 

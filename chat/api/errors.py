@@ -37,7 +37,9 @@ def answer(error: Exception, context: Mapping[str, Any]) -> HttpResponse | None:
 
 def refusal(path: str, problem: Problem) -> HttpResponse:
     """The problem as whoever asks at that address reads one."""
-    return openai_errors.response(problem) if path.startswith(openai_errors.PREFIX) else problems.response(problem)
+    return (
+        openai_errors.response(path, problem) if path.startswith(openai_errors.PREFIX) else problems.response(problem)
+    )
 
 
 @singledispatch

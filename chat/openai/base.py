@@ -16,6 +16,8 @@ class OpenAIView(View):
     authentication_classes = (ApiKeyAuthentication,)
 
 
-def not_found(_request: HttpRequest) -> HttpResponse:
+def not_found(request: HttpRequest) -> HttpResponse:
     """Any other address under /v1/."""
-    return errors.response(problems.NotFound("There is no such address. See docs/openai.md for those there are."))
+    return errors.response(
+        request.path, problems.NotFound("There is no such address. See docs/openai.md for those there are.")
+    )

@@ -18,7 +18,7 @@ from chat.openai.chunks import Completion
 from chat.openai.connection import Connection
 from chat.problems import FieldInvalid
 from chat.programs import Asked
-from chat.streaming.entrance import Deferred, EventStream, streams_of
+from chat.streaming.entrance import Deferred, EventStream
 from chat.wishes import Wishes
 from scheduler.models import Model
 
@@ -38,7 +38,7 @@ class Completions(OpenAIView):
         run = programs.ask(user, _asked(body, user))
         completion = Completion.of(run, with_usage=with_usage)
         asked = cast(ASGIRequest, request._request)
-        connection = Connection(streams_of(asked), user.pk, run, is_request=True)
+        connection = Connection(asked, user.pk, run, is_request=True)
         if is_stream:
             return EventStream(asked, partial(connection.streamed, completion.chunks))
         return Deferred(asked, partial(connection.awaited, completion.whole))

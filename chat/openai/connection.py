@@ -8,12 +8,14 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import ExitStack, aclosing
 from uuid import UUID
 
+from django.core.handlers.asgi import ASGIRequest
 from django.db import DatabaseError, InterfaceError
 from django.http import HttpResponse
 
 from chat import cancelling, problems
 from chat.models import Run
 from chat.streaming import frames, opening, rows
+from chat.streaming.entrance import streams_of
 from chat.streaming.frames import Told
 from chat.streaming.place import Place
 from chat.streaming.refusals import StreamsUnavailable
@@ -35,12 +37,12 @@ Make = Callable[[Events], Awaitable[HttpResponse]]
 
 
 class Connection:
-    """One client's wait for one run. For the event loop."""
+    """One client's wait for one run: made where it is asked for, opened on the event loop."""
 
     def __init__(
-        self, streams: Streams, user_id: UUID, run: Run, place: Place = BEGINNING, *, is_request: bool
+        self, request: ASGIRequest, user_id: UUID, run: Run, place: Place = BEGINNING, *, is_request: bool
     ) -> None:
-        self._streams = streams
+        self._request = request
         self._user_id = user_id
         self._run = run
         self._place = place
@@ -59,7 +61,7 @@ class Connection:
         if self._is_request:
             ended.callback(self._left)
         ended.callback(self._streams.seats.take(self._user_id))
-        return await opening.followed(self._streams, self._run, self._place)
+        return await self._followed(self._place)
 
     async def _events(self, first: AsyncGenerator[bytes, None]) -> Events:
         """To the end of the run. Raises `StreamsUnavailable` where that cannot be read here any more."""
@@ -74,8 +76,15 @@ class Connection:
             if self._is_over:
                 return
             await asyncio.sleep(PAUSE_S)
-            events = await opening.followed(self._streams, self._run, place)
+            events = await self._followed(place)
         raise StreamsUnavailable
+
+    async def _followed(self, place: Place) -> AsyncGenerator[bytes, None]:
+        return await opening.followed(self._streams, self._run, place)
+
+    @property
+    def _streams(self) -> Streams:
+        return streams_of(self._request)
 
     def _left(self) -> None:
         if not self._is_over:

@@ -16,6 +16,7 @@ from django.http import HttpResponse
 from chat.problems import Problem
 
 PREFIX = "/v1/"
+RESPONSES = "/v1/responses"
 # What clients wait for; a longer Retry-After they take for none.
 LONGEST_WAIT_S = 60
 TYPES: Mapping[int, str] = {
@@ -35,35 +36,41 @@ CODES: Mapping[str, str] = {
     "budget_exhausted": "insufficient_quota",
 }
 STATUSES: Mapping[str, HTTPStatus] = {"model_unknown": HTTPStatus.NOT_FOUND}
-PARAMS: Mapping[str, str] = {
-    "model_unknown": "model",
-    "prompt_too_long": "messages",
-    "too_many_messages": "messages",
-    "messages_refused": "messages",
-}
+OF_MESSAGES = frozenset(
+    {
+        *("content_has_nul", "content_not_unicode", "content_too_large"),
+        *("prompt_too_long", "prompt_exceeds_budget", "too_many_messages", "messages_refused"),
+    }
+)
 
 
-def response(problem: Problem) -> HttpResponse:
-    """The problem in OpenAI's shape, with our own code as `reason`."""
+def response(path: str, problem: Problem) -> HttpResponse:
+    """The problem in OpenAI's shape, with our own code as `reason`, as an answer at that address."""
     status = STATUSES.get(problem.code, problem.status)
     headers = {**problem.headers, "x-should-retry": "true" if _is_worth_retrying(problem, status) else "false"}
-    body = json.dumps(described(problem))
+    body = json.dumps(described(problem, "input" if path.startswith(RESPONSES) else "messages"))
     return HttpResponse(body, status=status, reason=problem.title, headers=headers, content_type="application/json")
 
 
-def described(problem: Problem) -> Mapping[str, Any]:
-    """The error's JSON object, also within a stream."""
+def described(problem: Problem, messages: str = "") -> Mapping[str, Any]:
+    """The error's JSON object, also within a stream. `messages` is what they are called at the address."""
     status = STATUSES.get(problem.code, problem.status)
     usual = "server_error" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "invalid_request_error"
     return {
         "error": {
             "message": problem.detail,
             "type": TYPES.get(status, usual),
-            "param": problem.data.get("field") or PARAMS.get(problem.code),
+            "param": _param(problem, messages),
             "code": CODES.get(problem.code, problem.code),
             "reason": problem.code,
         }
     }
+
+
+def _param(problem: Problem, messages: str) -> str | None:
+    if problem.code in OF_MESSAGES:
+        return messages or None
+    return "model" if problem.code == "model_unknown" else problem.data.get("field")
 
 
 def _is_worth_retrying(problem: Problem, status: int) -> bool:

@@ -84,6 +84,8 @@ COMPLETION = (
     _ignored("reasoning_effort", "the models do not differ by it"),
     _ignored("verbosity", "the models do not differ by it"),
     _ignored("service_tier", "your tier is your account's"),
+    _ignored("prompt_cache_options", "the prefix cache finds what is the same by itself"),
+    _ignored("moderation", "nothing is moderated"),
 )
 
 RESPONSE = (
@@ -103,6 +105,8 @@ RESPONSE = (
     _refused("top_logprobs", "probabilities are not kept", 0),
     _refused("conversation", "use `previous_response_id`"),
     _refused("prompt", "there are no stored prompts"),
+    _refused("context_management", "a long chain of responses goes on with a summary by itself", []),
+    _refused("image", "answers are text"),
     _ignored("include", "there is nothing of what it may name"),
     _ignored("metadata", "not kept"),
     _ignored("max_tool_calls", "there are no tools"),
@@ -113,6 +117,10 @@ RESPONSE = (
     _ignored("safety_identifier", "who asks is known by the key"),
     _ignored("service_tier", "your tier is your account's"),
     _ignored("stream_options", "nothing of it is needed"),
+    _ignored("background_options", "nothing of it is needed"),
+    _ignored("prompt_cache_options", "the prefix cache finds what is the same by itself"),
+    _ignored("moderation", "nothing is moderated"),
+    _ignored("access_programs", "your tier is your account's"),
     _ignored("truncation", "a long chain of responses goes on with a summary; one request never loses a message"),
     _ignored("user", "who asks is known by the key"),
 )

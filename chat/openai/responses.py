@@ -29,7 +29,7 @@ from chat.openai.response_object import READ, described
 from chat.problems import FieldInvalid, PreviousNotFound
 from chat.programs import Asked
 from chat.streaming import rows
-from chat.streaming.entrance import Deferred, EventStream, streams_of
+from chat.streaming.entrance import Deferred, EventStream
 from scheduler.models import Model
 
 MOST_NUMBER = 2**53 - 1  # JavaScript's last whole number
@@ -45,7 +45,7 @@ class Responses(OpenAIView):
         run = _begun(user, body)
         if is_background and not is_stream:
             return Response(described(run))
-        connection = Connection(streams_of(asking), user.pk, run, is_request=not is_background)
+        connection = Connection(asking, user.pk, run, is_request=not is_background)
         if is_stream:
             return EventStream(asking, partial(connection.streamed, Numbered(run).told))
         return Deferred(asking, partial(connection.awaited, partial(_whole, run.pk)))
@@ -60,7 +60,7 @@ class ResponseDetail(OpenAIView):
         if request.query_params.get("stream") != "true":
             return Response(described(run))
         numbered, asking = Numbered(run, _starting_after(request, run)), cast(ASGIRequest, request._request)
-        connection = Connection(streams_of(asking), _user(request).pk, run, numbered.place, is_request=False)
+        connection = Connection(asking, _user(request).pk, run, numbered.place, is_request=False)
         return EventStream(asking, partial(connection.streamed, numbered.told))
 
 

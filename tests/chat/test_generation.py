@@ -108,6 +108,29 @@ async def test_an_answer_ends_at_the_runs_own_cap(run: Run) -> None:
     assert (row.finish_reason, row.output_tokens) == ("length", 7)
 
 
+async def test_an_answer_ends_before_its_stop_string_and_frees_the_engine_at_once(run: Run) -> None:
+    async with working(Script(text=f"{TEXT}###{TEXT * 20}", tokens_per_s=2000, split_characters=True)) as worker:
+        await worker.ask_rows(lambda: Run.objects.filter(pk=run.pk).update(wishes={"stop": ["\n\n\n", "###"]}))
+        await worker.attempts.run(run.pk)
+        row, entries = await worker.row(run), await worker.entries(run)
+        assert worker.engine.load().requests == 0
+
+    assert row.answer
+    assert row.answer.content == told_text(entries) == TEXT
+    assert (row.status, row.finish_reason, row.output_tokens) == (Status.DONE, "stop", len(f"{TEXT}###".encode()))
+    assert row.answer.token_ids is None  # they make more than the text
+
+
+async def test_an_answer_that_might_have_become_a_stop_string_is_told_to_its_end(run: Run) -> None:
+    async with working(FAST) as worker:
+        await worker.ask_rows(lambda: Run.objects.filter(pk=run.pk).update(wishes={"stop": [f"{TEXT[-4:]} and on"]}))
+        await worker.attempts.run(run.pk)
+        row, entries = await worker.row(run), await worker.entries(run)
+
+    assert row.answer
+    assert row.answer.content == told_text(entries) == TEXT
+
+
 async def test_what_the_database_cannot_store_is_replaced_for_readers_alike(run: Run) -> None:
     async with working(Script(text="before\0after", tokens_per_s=2000, split_characters=True)) as worker:
         await worker.attempts.run(run.pk)

@@ -18,6 +18,7 @@ from chat.generation import DATABASE_THREADS
 from chat.leases import Progress, renew
 from chat.models import Checkpoint, Run, Status
 from chat.resumption import Resumption
+from chat.stopping import StopStrings
 from inference.engine import Generation, Step
 from inference.host import HandedBack
 from inference.scripted_engine import Script, ScriptedEngine
@@ -64,16 +65,18 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Generation]:
     return generations
 
 
-async def dead_attempt(worker: Worker, run: Run, ids: Sequence[int], *, piece: int = 7, closed: bool = False) -> str:
+async def dead_attempt(
+    worker: Worker, run: Run, ids: Sequence[int], *, piece: int = 7, closed: bool = False, stops: Sequence[str] = ()
+) -> str:
     """An attempt that told the text of `ids` and is heard of no more; returns the text."""
     claim = await worker.ask_rows(lambda: Run.objects.claim(run.pk, "dead", timedelta(0)))
-    decoder = Decoder(Tokenizer.load(model_folder()))
+    decoder, stop_strings = Decoder(Tokenizer.load(model_folder())), StopStrings(stops)
     text = ""
     async with StreamWriter(worker.redis) as writer:
         stream = await writer.open(run.pk, claim.attempt, run.model_id)
         for start in range(0, len(ids), piece):
             part = ids[start : start + piece]
-            text += (made := decoder.push(part))
+            text += (made := stop_strings.push(decoder.push(part)))
             stream.push(made, part)
             await stream.flush()
         if closed:
@@ -143,6 +146,23 @@ async def test_it_goes_on_wherever_the_cut_was(run: Run, ids: list[int], cut: in
     assert Reset(len(told)) in [entry.event for entry in entries]
     [generation] = asked
     assert generation.max_output_tokens == LONG - len(told_ids(entries, attempt=1))
+
+
+@pytest.mark.parametrize("cut", [0, 20, 56, 57, 58, 60, 70])
+async def test_before_a_stop_string_within_it_and_behind_it(run: Run, ids: list[int], cut: int) -> None:
+    stop = "دنیا"
+    async with working(FAST) as worker:
+        await worker.ask_rows(lambda: Run.objects.filter(pk=run.pk).update(wishes={"stop": [stop]}))
+        await dead_attempt(worker, run, ids[:cut], piece=3, stops=[stop])
+        await worker.attempts.run(run.pk)
+        row, entries = await worker.row(run), await worker.entries(run)
+
+    assert row.answer
+    assert row.answer.content == told_text(entries) == TEXT[: TEXT.index(stop)]
+    assert row.finish_reason == "stop"
+    assert [entry.event for entry in entries if isinstance(entry.event, Reset) and entry.event.offset == 0] == (
+        [] if cut else [Reset(0)]
+    )
 
 
 async def test_half_a_character_that_was_closed_too_soon_is_void(run: Run, ids: list[int]) -> None:
