@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
-from uuid import uuid4
 from zoneinfo import ZoneInfo
 
 import psycopg
@@ -13,7 +12,6 @@ import pytest
 from playwright.sync_api import expect
 from psycopg import sql
 from psycopg.rows import dict_row
-from psycopg.types.json import Jsonb
 
 from tests.browser.conftest import NewVisitor
 from tests.browser.visitor import SILENCE, Visitor, scripted
@@ -211,22 +209,6 @@ def test_a_question_that_waited_in_vain_says_so_and_can_be_tried_again(
     expect(alice.retry).to_be_hidden()
     alice.stop.click()
     expect(alice.note).to_have_text("Stopped.")
-
-
-@pytest.fixture
-def idle_model(scripted_stack: Stack) -> Iterator[str]:
-    """A model that no worker runs."""
-    slug = f"idle-{uuid4().hex[:8]}"
-    changes = {"slug": slug, "name": "Idle", "is_default": False}
-    with psycopg.connect(scripted_stack.database_url, autocommit=True) as connection:
-        connection.execute(
-            "INSERT INTO scheduler_model SELECT (jsonb_populate_record(model, %s)).*"
-            " FROM scheduler_model AS model WHERE is_default",
-            [Jsonb(changes)],
-        )
-        connection.execute("INSERT INTO scheduler_model_tiers (model_id, tier_id) VALUES (%s, 'free')", [slug])
-        yield slug
-        connection.execute("UPDATE scheduler_model SET is_active = false WHERE slug = %s", [slug])
 
 
 def test_the_usage_page_is_reached_from_the_chats_and_shows_what_was_used(alice: Visitor) -> None:

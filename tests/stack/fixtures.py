@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
+from uuid import uuid4
 
+import psycopg
 import pytest
+from psycopg.types.json import Jsonb
 
 from launcher.install import hardware
 from launcher.workers import environments
@@ -64,6 +67,24 @@ def webs(scripted_stack: Stack, second_web: tuple[Process, int]) -> Sequence[Api
 def figures(request: pytest.FixtureRequest) -> Callable[[str], None]:
     """Takes a line to print at the session's end, of a test that passed too."""
     return request.config.stash.setdefault(_FIGURES, []).append
+
+
+@pytest.fixture
+def idle_model(scripted_stack: Stack) -> Iterator[str]:
+    """A model that no worker runs."""
+    slug = f"idle-{uuid4().hex[:8]}"
+    changes = {"slug": slug, "name": "Idle", "is_default": False}
+    with psycopg.connect(scripted_stack.database_url, autocommit=True) as connection:
+        connection.execute(
+            "INSERT INTO scheduler_model SELECT (jsonb_populate_record(model, %s)).*"
+            " FROM scheduler_model AS model WHERE is_default",
+            [Jsonb(changes)],
+        )
+        connection.execute(
+            "INSERT INTO scheduler_model_tiers (model_id, tier_id) SELECT %s, slug FROM scheduler_tier", [slug]
+        )
+        yield slug
+        connection.execute("UPDATE scheduler_model SET is_active = false WHERE slug = %s", [slug])
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
