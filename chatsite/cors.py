@@ -36,4 +36,5 @@ TOLD = (
     "X-RateLimit-Reset-Requests",
     "X-RateLimit-Reset-Tokens",
     "X-Request-Id",
+    "X-Should-Retry",
 )

@@ -10,6 +10,20 @@ from rest_framework.response import Response
 KEPT = ("Cache-Control", "ETag", "Expires", "Vary")  # of RFC 9110, 15.4.5, what an answer here has
 
 
+class NotModified(HttpResponseNotModified):
+    """As `get_conditional_response` makes it, which would answer other preconditions with a 412 that is no problem.
+
+    Nobody gives it a length: by RFC 9110, 8.6, it could only be that of the answer that it stands for.
+    """
+
+    def __init__(self, answer: HttpResponse) -> None:
+        super().__init__(headers={name: answer.headers[name] for name in KEPT if name in answer.headers})
+
+    def has_header(self, header: str) -> bool:
+        """Says so of a length, or CommonMiddleware would set 0."""
+        return header.lower() == "content-length" or super().has_header(header)
+
+
 def revalidated(request: HttpRequest, answer: Response, *, may_be_kept: bool) -> HttpResponse:
     """The answer with an ETag, or 304 for who has it: one that may not be kept is compared all the same."""
     set_response_etag(answer.render())
@@ -18,15 +32,10 @@ def revalidated(request: HttpRequest, answer: Response, *, may_be_kept: bool) ->
         patch_vary_headers(answer, ("Authorization", "Cookie"))
     else:
         add_never_cache_headers(answer)
-    return _not_modified(answer) if _is_had(answer.headers["ETag"], request) else answer
+    return NotModified(answer) if _is_had(answer.headers["ETag"], request) else answer
 
 
 def _is_had(etag: str, request: HttpRequest) -> bool:
     """Weak comparison, since a proxy that compresses makes a strong tag a weak one."""
     had = parse_etags(request.headers.get("If-None-Match", ""))
     return had == ["*"] or etag in (tag.removeprefix("W/") for tag in had)
-
-
-def _not_modified(answer: HttpResponse) -> HttpResponse:
-    """As `get_conditional_response` makes it, which would answer other preconditions with a 412 that is no problem."""
-    return HttpResponseNotModified(headers={name: answer.headers[name] for name in KEPT if name in answer.headers})

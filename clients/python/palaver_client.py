@@ -366,9 +366,12 @@ def accepted(response: httpx.Response) -> httpx.Response:
         return response
     status, kind = response.status_code, KINDS.get(response.status_code, Refused)
     told = response.read()
-    is_problem = response.headers.get("Content-Type") == "application/problem+json"  # a proxy tells none
+    is_problem = response.headers.get("Content-Type", "").startswith("application/problem+json")  # a proxy tells none
     kind = ServerTrouble if status >= httpx.codes.INTERNAL_SERVER_ERROR else kind
     raise kind(status, json.loads(told) if is_problem else {}, response.headers.get("Retry-After", ""))
+
+
+INTERRUPTED = 130  # as shells have it
 
 
 def show(palaver: Palaver, run: Run, reading: Reading) -> None:
@@ -407,7 +410,9 @@ def main() -> int:
             return converse(palaver, question)
     except PalaverError as error:
         print(f"palaver: {error}", file=sys.stderr)
-        return 130 if error.code == "cancelled" else 1
+        return INTERRUPTED if error.code == "cancelled" else 1
+    except KeyboardInterrupt:
+        return INTERRUPTED
 
 
 if __name__ == "__main__":

@@ -79,6 +79,7 @@ def test_a_listed_site_reads_streams_and_what_has_not_changed(web: str, scripted
 
     assert "event: done" in stream.text
     assert (again.status_code, again.content) == (304, b"")
+    assert "Content-Length" not in again.headers
     for answer in (stream, again):
         assert answer.headers[ORIGIN] == LISTED
         assert CREDENTIALS not in answer.headers
