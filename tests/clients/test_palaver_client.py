@@ -122,7 +122,7 @@ def test_cuts_in_mid_answer_lose_and_repeat_nothing(connect: Connect, scripted_s
 
 def test_a_connection_that_has_gone_dead_is_given_up(connect: Connect, scripted_stack: Stack) -> None:
     with wire_to(scripted_stack.port) as wire:
-        palaver = connect(patience=replace(HASTY, silence_s=0.5), port=wire.server_address[1])
+        palaver = connect(patience=replace(HASTY, silence_s=2), port=wire.server_address[1])
         reading, cuts = Reading(), 0
         for event in palaver.stream(palaver.ask(palaver.open_chat(), question(ODD * 2)), reading):
             if isinstance(event, Text) and not cuts:
