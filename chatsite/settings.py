@@ -7,6 +7,7 @@ from pathlib import Path
 import environ
 from csp.constants import NONCE, SELF
 
+from chatsite import cors
 from chatsite.database.deadline import DeadlinedConnection
 
 BASE_DIR = Path(__file__).resolve().parent.parent
@@ -19,6 +20,13 @@ DEBUG = env.bool("DEBUG", default=False)
 SECRET_KEY = env.str("SECRET_KEY")
 ALLOWED_HOSTS = env.list("ALLOWED_HOSTS", default=["127.0.0.1", "localhost", "[::1]"])
 CSRF_TRUSTED_ORIGINS = env.list("CSRF_TRUSTED_ORIGINS", default=[])
+# Sites whose scripts may call the API, by key. Without one nothing says a word of it.
+CORS_ALLOWED_ORIGINS = env.list("CORS_ALLOWED_ORIGINS", default=[])
+CORS_URLS_REGEX = cors.PATHS
+CORS_ALLOW_CREDENTIALS = False
+CORS_ALLOW_METHODS = cors.METHODS
+CORS_ALLOW_HEADERS = cors.ASKED
+CORS_EXPOSE_HEADERS = cors.TOLD
 
 INSTALLED_APPS = [
     "whitenoise",
@@ -28,6 +36,7 @@ INSTALLED_APPS = [
     "django.contrib.sessions",
     "django.contrib.messages",
     "django.contrib.staticfiles",
+    "corsheaders",
     "csp",
     "django_eventstream",
     "rest_framework",
@@ -39,6 +48,7 @@ INSTALLED_APPS = [
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "csp.middleware.CSPMiddleware",
+    *["corsheaders.middleware.CorsMiddleware"] * bool(CORS_ALLOWED_ORIGINS),
     "chatsite.nul.refuse_nul",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "chat.api.allowance.AllowanceMiddleware",

@@ -36,6 +36,8 @@ CHAT = Prepared(
 class Chats(View):
     """`/api/chats`"""
 
+    is_revalidated = True
+
     def get(self, request: Request) -> Response:
         """The user's chats, most recently active first."""
         rows, following = paging.chats(_user(request), request)
@@ -52,6 +54,8 @@ class Chats(View):
 
 class ChatDetail(View):
     """`/api/chats/{id}`"""
+
+    is_revalidated = True
 
     def get(self, request: Request, chat_id: UUID) -> Response:
         """One chat."""
@@ -76,6 +80,8 @@ class ChatDetail(View):
 class Messages(View):
     """`/api/chats/{id}/messages`"""
 
+    is_revalidated = True
+
     def get(self, request: Request, chat_id: UUID) -> Response:
         """The newest messages, in reading order; `next` leads to older ones."""
         rows, older = paging.messages(_chat(request, chat_id), request)
@@ -94,6 +100,8 @@ class Messages(View):
 
 class MessageDetail(View):
     """`/api/messages/{id}`"""
+
+    is_revalidated = True
 
     def get(self, request: Request, message_id: UUID) -> Response:
         """One message, as it was written."""

@@ -55,7 +55,7 @@ def test_everything_is_json_whatever_is_accepted(as_alice: Client, client: Clien
 
 
 def test_no_cache_keeps_what_is_answered(as_alice: Client) -> None:
-    assert {"private", "no-store"} <= set(as_alice.get("/api/chats").headers["Cache-Control"].split(", "))
+    assert {"private", "no-store"} <= set(as_alice.get("/api/usage").headers["Cache-Control"].split(", "))
 
 
 def test_a_host_that_is_not_ours_is_refused_in_one_line(as_alice: Client, caplog: pytest.LogCaptureFixture) -> None:
