@@ -36,10 +36,13 @@ FORGET = """
 
 
 def forget() -> int:
-    """Forget what is due, at most a thousand chats; says how many runs they had. Their streams go as well."""
+    """Forget what is due, at most a thousand chats; says how many runs they had.
+
+    Their streams go as well. Raises `RedisError` where they cannot, and has forgotten nothing.
+    """
     with transaction.atomic(), connection.cursor() as cursor:
         values: dict[str, Any] = {"kept": KEPT_AFTER_END, "page": PAGE}
         cursor.execute(FORGET, values)
         runs: list[UUID] = [run_id for (run_id,) in cursor.fetchall()]
-    last_words.forget(runs)
+        last_words.drop(runs)
     return len(runs)

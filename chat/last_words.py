@@ -92,10 +92,16 @@ def tell_deletion(run: Run) -> None:
 
 
 def forget(run_ids: Collection[UUID]) -> None:
-    """Drop the streams of runs that were deleted, or are to be forgotten: they have the text."""
+    """Drop the streams of runs that were deleted, which have their text."""
     if run_ids:
         with _robustly("forget", next(iter(run_ids))):
-            _client().unlink(*map(run_key, run_ids))
+            drop(run_ids)
+
+
+def drop(run_ids: Collection[UUID]) -> None:
+    """Drop the streams of runs. Raises `RedisError`."""
+    if run_ids:
+        _client().unlink(*map(run_key, run_ids))
 
 
 def _append(run_id: UUID, entry_id: EntryId, event: Event, ttl_s: int) -> None:

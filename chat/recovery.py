@@ -76,7 +76,7 @@ class Reaper:
                 self._robustly(self._settle)
                 self._robustly(self._tell_ends)
                 self._sweep()
-                self._forget()
+                self._robustly(self._forget)
                 self._robustly(self._sample)
         return is_ours
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import ExitStack, aclosing
+from dataclasses import replace
 from uuid import UUID
 
 from django.core.handlers.asgi import ASGIRequest
@@ -69,7 +70,7 @@ class Connection:
         for _ in range(FOLLOWERS):
             async with aclosing(events):
                 async for piece in events:
-                    for told in frames.read(piece):
+                    for told in without_void(frames.read(piece)):
                         place = told.place or place
                         self._is_over = place.is_at_end
                         yield told
@@ -89,6 +90,27 @@ class Connection:
     def _left(self) -> None:
         if not self._is_over:
             self._streams.beside(_cancel(self._run))
+
+
+def without_void(piece: Iterable[Told]) -> Sequence[Told]:
+    """What comes at once, without the text in it that is void before anybody was told."""
+    kept: list[Told] = []
+    for told in piece:
+        first = next((each.data["offset"] for each in kept if each.name == "delta"), None)
+        if told.name == "reset" and first is not None and first <= told.data["offset"]:
+            kept = [cut for each in kept if (cut := _cut(each, told.data["offset"]))]
+        else:
+            kept.append(told)
+    return kept
+
+
+def _cut(told: Told, offset: int) -> Told | None:
+    """The event without text from there on; None where nothing is left of it."""
+    if told.name != "delta" or told.place is None or told.place.offset <= offset:
+        return told
+    start = told.data["offset"]
+    data = {"text": told.data["text"][: offset - start], "offset": start}
+    return replace(told, data=data, place=replace(told.place, offset=offset)) if start < offset else None
 
 
 async def _cancel(run: Run) -> None:

@@ -39,11 +39,10 @@ def number(place: Place) -> int:
 
 def place_behind(sequence_number: int) -> Place:
     """Where a client is who had the event of that number."""
-    attempt, rest = 1 + (sequence_number >> ATTEMPT_BITS), sequence_number & (1 << ATTEMPT_BITS) - 1
-    offset = max(0, rest - PART_ADDED)
-    if attempt == 1 and not offset:
+    if sequence_number <= PART_ADDED:
         return Place()
-    return Place(EntryId(attempt, RESET_SEQ if attempt > 1 else 0), offset)
+    attempt, rest = 1 + (sequence_number >> ATTEMPT_BITS), sequence_number & (1 << ATTEMPT_BITS) - 1
+    return Place(EntryId(attempt, RESET_SEQ if attempt > 1 else 0), max(0, rest - PART_ADDED))
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,26 +62,27 @@ class Numbered:
 
     async def told(self, events: Events) -> AsyncGenerator[bytes, None]:
         """As server-sent events. What goes wrong is told as one."""
-        opening, place = self._opening(), self.place
+        place, has_begun = self.place, False
         try:
-            yield b"".join(opening) or frames.HEARTBEAT
+            yield self._opening()
             async with aclosing(events):
                 async for told in events:
                     place = told.place or place
-                    yield await self._told(told, place)
+                    if told.name != "started":
+                        yield await self._told(told, place)
+                    elif not has_begun:  # another attempt goes on with the same
+                        yield self._started()
+                        has_begun = True
         except Problem as problem:
             error = errors.described(problem)["error"]
             yield self._framed(number(place), "error", {name: error[name] for name in ("code", "message", "param")})
 
-    def _opening(self) -> list[bytes]:
-        waiting = {**described(self.run), "status": "queued", "output": [], "usage": None}
-        pairs = ((CREATED, "response.created"), (QUEUED, "response.queued"))
-        return [self._framed(at, name, {"response": waiting}) for at, name in pairs if at > self.after]
+    def _opening(self) -> bytes:
+        waiting = {"response": {**described(self.run), "status": "queued", "output": [], "usage": None}}
+        return self._joined((CREATED, "response.created", waiting), (QUEUED, "response.queued", waiting))
 
     async def _told(self, told: Told, place: Place) -> bytes:
         match told.name:
-            case "started":
-                return self._started() or frames.HEARTBEAT
             case "delta":
                 at = {**self._where(), "delta": told.data["text"], "logprobs": []}
                 return self._framed(number(place), "response.output_text.delta", at)
@@ -98,12 +98,11 @@ class Numbered:
     def _started(self) -> bytes:
         going_on = {**described(self.run), "status": "in_progress", "output": [], "usage": None}
         new_item = {**item(self.run), "status": "in_progress", "content": []}
-        events = (
+        return self._joined(
             (IN_PROGRESS, "response.in_progress", {"response": going_on}),
             (ITEM_ADDED, "response.output_item.added", {"output_index": 0, "item": new_item}),
             (PART_ADDED, "response.content_part.added", {**self._where(), "part": part("")}),
         )
-        return b"".join(self._framed(*event) for event in events if event[0] > self.after)
 
     async def _ended(self, place: Place) -> bytes:
         """From the row, which has the whole text: a client that came back has it in pieces of two connections."""
@@ -119,6 +118,10 @@ class Numbered:
             ]
         last = LAST.get(status_of(run), INCOMPLETE)
         events.append((base + OVER, f"response.{last}", {"response": described(run)}))
+        return self._joined(*events)
+
+    def _joined(self, *events: tuple[int, str, Mapping[str, Any]]) -> bytes:
+        """Those that the client has not had; a sign of life where it has had all."""
         return b"".join(self._framed(*event) for event in events if event[0] > self.after) or frames.HEARTBEAT
 
     def _where(self) -> Mapping[str, Any]:

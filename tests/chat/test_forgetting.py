@@ -9,6 +9,7 @@ import pytest
 from django.db.models import F
 from django.test import Client
 from redis import Redis
+from redis.exceptions import RedisError
 
 from chat import exporting, forgetting, programs
 from chat.models import Chat, Message, Role, Run, Status, User
@@ -62,6 +63,19 @@ def test_nothing_of_it_is_left_but_the_run(asked: Callable[..., Run], streams: R
     )
     assert not streams.exists(run_key(run.pk))
     assert forgetting.forget() == 0
+
+
+def test_with_the_streams_away_all_of_it_goes_later(asked: Callable[..., Run], monkeypatch: pytest.MonkeyPatch) -> None:
+    run = asked(is_kept=False)
+    bring(run, Status.DONE, "Yes.")
+    ended_long_ago(run)
+    with monkeypatch.context() as away:
+        away.setattr("chat.last_words._client", lambda: Redis(port=1))
+        with pytest.raises(RedisError):
+            forgetting.forget()
+    assert len(words()) == 4
+
+    assert forgetting.forget() == 1
 
 
 def test_not_before_its_reader_had_time(asked: Callable[..., Run]) -> None:
