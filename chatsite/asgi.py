@@ -22,6 +22,7 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "chatsite.settings")
 django.setup(set_prefix=False)
 
 from chat import problems  # noqa: E402  (after the apps are set up)
+from chat.api.errors import refusal  # noqa: E402
 from chat.streaming.entrance import Deferred  # noqa: E402
 from chat.streaming.service import Streams, open_streams  # noqa: E402
 from chatsite.health import Health  # noqa: E402
@@ -173,9 +174,9 @@ async def _or_refused(handle: Handle, scope: Scope, receive: Receive, send: Send
     except asyncio.CancelledError:
         if has_begun:
             raise
-        refusal = problems.response(problems.Stopping())
-        await send(_head(refusal))
-        await send({"type": "http.response.body", "body": refusal.content})
+        refused = refusal(scope["path"], problems.Stopping())
+        await send(_head(refused))
+        await send({"type": "http.response.body", "body": refused.content})
 
 
 def _heeding_cancellation(send: Send) -> Send:

@@ -65,7 +65,7 @@ class Connection:
         return await self._followed(self._place)
 
     async def _events(self, first: AsyncGenerator[bytes, None]) -> Events:
-        """To the end of the run. Raises `StreamsUnavailable` where that cannot be read here any more."""
+        """To the end of the run. Raises `StreamsUnavailable`, `Stopping` where that cannot be read here any more."""
         events, place = first, self._place
         for _ in range(FOLLOWERS):
             async with aclosing(events):
@@ -76,6 +76,8 @@ class Connection:
                         yield told
             if self._is_over:
                 return
+            if self._streams.is_closed:
+                raise problems.Stopping
             await asyncio.sleep(PAUSE_S)
             events = await self._followed(place)
         raise StreamsUnavailable

@@ -34,6 +34,7 @@ class Streams:
         self._watch = Watch(self.hub, positions, rows.ended_among, rows.written_of)
         self._watching: asyncio.Task[None] | None = None
         self._beside = set[asyncio.Task[None]]()
+        self.is_closed = False
 
     def follower(self, live: Live, place: Place) -> Follower:
         """A reader of a run, who has been told everything up to `place`."""
@@ -41,6 +42,7 @@ class Streams:
 
     def close(self) -> None:
         """End every open stream, and those to come."""
+        self.is_closed = True
         self.hub.close()
         self.feeds.close()
 
