@@ -72,7 +72,7 @@ def test_pages(reader: Visitor, address: str) -> None:
     assert_accessible(reader)
 
 
-@pytest.mark.parametrize("address", ["/sign-in", "/sign-up"])
+@pytest.mark.parametrize("address", ["/sign-in", "/sign-up", "/api/docs"])
 def test_pages_before_signing_in(visitor: Visitor, address: str) -> None:
     visitor.page.goto(address)
     assert_accessible(visitor)

@@ -24,7 +24,6 @@ EVERYWHERE = ("invalid", "database_unavailable", "stopping")
 CREDENTIAL = ("not_authenticated", "scope_missing", "too_many_requests")
 VIEW = ("body_too_large",)
 CHANGE = ("csrf_failed",)
-# A session's token is looked for in the body too, so that every POST may be refused for it.
 BODY = ("body_not_json", "media_type_unsupported")
 KEYED = ("idempotency_key_invalid", "idempotency_in_flight", "idempotency_key_reused")
 PAGED = ("limit_invalid", "cursor_invalid")

@@ -79,7 +79,8 @@ class Operation:
         found += codes.KEYED if self.is_keyed else ()
         found += ("not_found",) if self._looks_up else ()
         found += codes.CHANGE if method != "GET" else ()
-        return found + (codes.BODY if method in {"POST", "PATCH"} else ())
+        # A key is known by its request's body too.
+        return found + (codes.BODY if self.body or self.is_keyed else ())
 
     @property
     def _looks_up(self) -> bool:

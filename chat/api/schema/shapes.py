@@ -146,7 +146,6 @@ NOTES: Mapping[type[Shape], Mapping[str, Schema]] = {
         "content": {
             "minLength": 1,
             "maxLength": settings.MAX_CONTENT_BYTES,
-            "pattern": r"\S",
             "description": f"At most {settings.MAX_CONTENT_BYTES} bytes in UTF-8. No NUL, and not only blanks.",
         },
         "model": {"description": "A slug of `GET /api/models`; without it the default one answers."},
@@ -196,7 +195,10 @@ NOTES: Mapping[type[Shape], Mapping[str, Schema]] = {
         },
         "stream": {"description": "The path to follow it at."},
     },
-    KeyShape: {"shown": {"description": "The secret's first characters, to tell keys apart."}},
+    KeyShape: {
+        "scopes": {"uniqueItems": True},
+        "shown": {"description": "The secret's first characters, to tell keys apart."},
+    },
 }
 
 
