@@ -8,7 +8,7 @@ from rest_framework.request import Request
 
 from chat.api.base import View
 from chat.api.schema import generation, page
-from chat.api.schema.operations import OPENAPI
+from chat.api.schema.operation import OPENAPI
 
 
 class OpenView(View):

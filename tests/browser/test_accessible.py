@@ -65,14 +65,18 @@ def assert_accessible(visitor: Visitor) -> None:
 
 
 @pytest.mark.parametrize(
-    "address", ["/", "/usage", "/keys", "/nowhere", "/admin/", "/admin/load/", "/admin/chat/run/", "/admin/chat/user/"]
+    "address",
+    [
+        *("/", "/usage", "/keys", "/api/docs", "/nowhere"),
+        *("/admin/", "/admin/load/", "/admin/chat/run/", "/admin/chat/user/"),
+    ],
 )
 def test_pages(reader: Visitor, address: str) -> None:
     reader.page.goto(address)
     assert_accessible(reader)
 
 
-@pytest.mark.parametrize("address", ["/sign-in", "/sign-up", "/api/docs"])
+@pytest.mark.parametrize("address", ["/sign-in", "/sign-up"])
 def test_pages_before_signing_in(visitor: Visitor, address: str) -> None:
     visitor.page.goto(address)
     assert_accessible(visitor)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from schemathesis import GenerationMode
 from schemathesis.checks import CheckFunction, not_a_server_error
 from schemathesis.core.failures import FailureGroup
 from schemathesis.generation.stateful import APIStateMachine
+from schemathesis.generation.stateful.state_machine import StepInput, StepOutput
 from schemathesis.specs.openapi.checks import (
     content_type_conformance,
     ensure_resource_availability,
@@ -26,6 +28,7 @@ from schemathesis.specs.openapi.checks import (
     use_after_free,
 )
 
+from chat.api.schema.parameters import UUID
 from tests.stack.stack import Stack, new_users
 
 ALL_SCOPES = """
@@ -33,6 +36,7 @@ ALL_SCOPES = """
 """
 EVENTS = "text/event-stream"
 PATIENCE_S = 30
+IS_UUID = re.compile(UUID)
 BOTH = [GenerationMode.POSITIVE, GenerationMode.NEGATIVE]
 # Of a stream only the head is read: it would not end.
 OF_A_HEAD: Sequence[CheckFunction] = (
@@ -165,6 +169,19 @@ class Drawn:
         class Walker(self.schema.as_state_machine()):  # type: ignore[misc]
             def setup(self) -> None:
                 drawn.arrive()
+                self.ours = drawn.belongings()
+
+            def step(self, input: StepInput) -> StepOutput:  # as it is called
+                # What no link leads to is done to something that there is.
+                if input.transition is None and names_possible_ids(input.case):
+                    input.case.path_parameters = {name: self.ours[name] for name in input.case.path_parameters}
+                done: StepOutput = super().step(input)
+                return done
+
+            def before_call(self, case: Case) -> None:
+                # Of a model that there is: else hardly a walk would come to a run.
+                if isinstance(case.body, dict) and isinstance(case.body.get("model"), str):
+                    case.body = {**case.body, "model": None}
 
             def call(self, case: Case, **_: Any) -> schemathesis.Response:
                 return drawn.call(case)
@@ -182,6 +199,12 @@ class Drawn:
             if answer.headers.get("content-type", "").startswith(EVENTS):
                 answer._content = b""
             return schemathesis.Response.from_requests(answer, verify=True)
+
+
+def names_possible_ids(case: Case) -> bool:
+    """Whether its address names something that there could be."""
+    named = [str(value) for value in case.path_parameters.values()]
+    return bool(named) and all(map(IS_UUID.fullmatch, named))
 
 
 def drawn_from(stack: Stack) -> Drawn:

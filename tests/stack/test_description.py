@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -13,13 +12,13 @@ from hypothesis import strategies as st
 from hypothesis.errors import FlakyStrategyDefinition
 from schemathesis import GenerationMode
 
-from chat.api.schema.parameters import UUID
 from tests.long_form import times
-from tests.stack.drawing import Case, Drawn, Link, drawn_from
+from tests.stack.drawing import Case, Drawn, Link, drawn_from, names_possible_ids
 from tests.stack.stack import Stack
 
-ALONE, BOUNDARIES, WALKS, STEPS = times(4, 160), times(6, 1000), times(8, 300), 8
-IS_UUID = re.compile(UUID)
+pytestmark = pytest.mark.timeout(times(300, 900))
+
+ALONE, BOUNDARIES, WALKS, STEPS = times(4, 160), times(6, 1000), times(6, 300), 8
 DRAWING = settings(
     deadline=None, phases=[Phase.generate], database=None, suppress_health_check=list(HealthCheck), print_blob=True
 )
@@ -106,12 +105,11 @@ def placing(drawn: Drawn, operation: Any) -> Callable[[Case], Case]:
     found: dict[str, str] = {}
 
     def place(case: Case) -> Case:
-        named = {name: str(value) for name, value in case.path_parameters.items()}
-        if named and all(map(IS_UUID.fullmatch, named.values())):
+        if names_possible_ids(case):
             if not found or operation.method != "get":
                 drawn.arrive()
                 found.update(drawn.belongings())
-            case.path_parameters = {name: found[name] for name in named}
+            case.path_parameters = {name: found[name] for name in case.path_parameters}
         return case
 
     return place

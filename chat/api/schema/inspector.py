@@ -10,8 +10,9 @@ from drf_spectacular.plumbing import ComponentRegistry, ResolvedComponent
 from drf_spectacular.utils import Direction, OpenApiExample, OpenApiParameter, OpenApiRequest, OpenApiResponse
 from rest_framework.serializers import Serializer
 
-from chat.api.schema import codes, parameters
-from chat.api.schema.operations import JSON, OPERATIONS, Answer, Operation
+from chat.api.schema import codes, notes, parameters  # noqa: F401  (extensions are known once they are imported)
+from chat.api.schema.operation import JSON, Answer, Operation
+from chat.api.schema.operations import OPERATIONS
 from chat.api.schema.security import SCHEMES, requirements
 from chat.api.schema.shapes import ProblemShape, Schema
 from chat.problems import Problem

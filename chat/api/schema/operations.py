@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
-
-from drf_spectacular.utils import OpenApiParameter
 
 from chat.api.keys import KeyShape, NewKeyShape
 from chat.api.schema import codes, examples, parameters, shapes
+from chat.api.schema.operation import EVENTS, HTML, OPENAPI, Answer, Body, Operation
 from chat.api.schema.words import EVENTS_OF_A_RUN, EVENTS_OF_A_USER, TAGS
 from chat.api.serializers import (
     ChatDetailShape,
@@ -22,71 +19,8 @@ from chat.api.serializers import (
 )
 from chat.models import Scope
 
-JSON, EVENTS, HTML, OPENAPI = "application/json", "text/event-stream", "text/html", "application/vnd.oai.openapi+json"
 CHAT, RUN, KEY = "/api/chats/{chat_id}", "/api/runs/{run_id}", "/api/keys/{key_id}"
 ASKING = f"{CHAT}/messages"
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What is answered when all is well. `links` name the operations that go on from it, and where their ids are."""
-
-    about: str
-    shape: type[shapes.Shape] | shapes.Schema | None = None
-    example: Any = None
-    media_type: str = JSON
-    links: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Body:
-    """What is sent."""
-
-    shape: type[shapes.Shape]
-    example: Any
-    is_required: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Operation:
-    """One method of one address. `scopes` are those that its key needs; with none, anybody may ask."""
-
-    name: str
-    tag: str
-    summary: str
-    answers: Mapping[int, Answer]
-    description: str = ""
-    scopes: tuple[Scope, ...] = (Scope.READ,)
-    body: Body | None = None
-    parameters: tuple[OpenApiParameter, ...] = ()
-    codes: tuple[str, ...] = ()
-
-    @property
-    def is_keyed(self) -> bool:
-        """Whether it heeds an Idempotency-Key."""
-        return parameters.IDEMPOTENCY_KEY in self.parameters
-
-    @property
-    def is_stream(self) -> bool:
-        """Whether its answer comes in pieces."""
-        return any(answer.media_type == EVENTS for answer in self.answers.values())
-
-    def refusals(self, method: str) -> tuple[str, ...]:
-        """The codes of all problems that it may answer with."""
-        found = codes.EVERYWHERE + self.codes
-        found += codes.STREAM if self.is_stream else codes.VIEW
-        found += codes.CREDENTIAL if self.scopes else ()
-        found += codes.KEYED if self.is_keyed else ()
-        found += ("not_found",) if self._looks_up else ()
-        found += codes.CHANGE if method != "GET" else ()
-        # A key is known by its request's body too.
-        return found + (codes.BODY if self.body or self.is_keyed else ())
-
-    @property
-    def _looks_up(self) -> bool:
-        return self.is_keyed or any(given.location == OpenApiParameter.PATH for given in self.parameters)
-
-
 PAGE_OF_CHATS = (parameters.LIMIT, parameters.CHAT_CURSOR)
 PAGE_OF_MESSAGES = (parameters.CHAT_ID, parameters.LIMIT, parameters.MESSAGE_CURSOR)
 PLACE = (parameters.LAST_EVENT_ID, parameters.LAST_EVENT_ID_HEADER)
