@@ -18,7 +18,7 @@ from tests.stack.stack import Stack
 
 pytestmark = pytest.mark.timeout(times(300, 900))
 
-ALONE, BOUNDARIES, WALKS, STEPS = times(4, 160), times(6, 1000), times(6, 300), 8
+ALONE, BOUNDARIES, WALKS, STEPS = times(4, 160), times(4, 1000), times(6, 300), 8
 DRAWING = settings(
     deadline=None, phases=[Phase.generate], database=None, suppress_health_check=list(HealthCheck), print_blob=True
 )
@@ -32,6 +32,7 @@ def drawn(scripted_stack: Stack) -> Drawn:
 @pytest.fixture(autouse=True)
 def _figures(drawn: Drawn, figures: Callable[[str], None], request: pytest.FixtureRequest) -> Iterator[None]:
     drawn.arrive()
+    drawn.failures.clear()
     before = drawn.answers.copy()
     yield
     told = drawn.answers - before
