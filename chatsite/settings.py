@@ -7,6 +7,7 @@ from pathlib import Path
 import environ
 from csp.constants import NONCE, SELF
 
+from chat.api.schema.words import ABOUT
 from chatsite import cors
 from chatsite.database.deadline import DeadlinedConnection
 
@@ -40,6 +41,7 @@ INSTALLED_APPS = [
     "csp",
     "django_eventstream",
     "rest_framework",
+    "drf_spectacular",
     "auditlog",
     "scheduler",
     "chat",
@@ -173,8 +175,22 @@ REST_FRAMEWORK = {
     "DEFAULT_PARSER_CLASSES": ["chat.api.parsers.SturdyJSONParser"],
     "DEFAULT_THROTTLE_CLASSES": ["chat.api.throttling.CredentialThrottle"],
     "DEFAULT_CONTENT_NEGOTIATION_CLASS": "chat.api.negotiation.OnlyJson",
+    "DEFAULT_SCHEMA_CLASS": "chat.api.schema.inspector.Described",
     "EXCEPTION_HANDLER": "chat.api.errors.answer",
     "UNAUTHENTICATED_USER": "django.contrib.auth.models.AnonymousUser",
+}
+
+SPECTACULAR_SETTINGS = {
+    "TITLE": "Palaver",
+    "VERSION": "0.1.0",
+    "OAS_VERSION": "3.1.0",
+    "DESCRIPTION": ABOUT,
+    "PREPROCESSING_HOOKS": ["chat.api.schema.generation.below_api"],
+    "POSTPROCESSING_HOOKS": [],
+    "SORT_OPERATIONS": False,
+    "SORT_OPERATION_PARAMETERS": False,
+    "COMPONENT_SPLIT_PATCH": False,
+    "ENUM_GENERATE_CHOICE_DESCRIPTION": False,
 }
 
 # Two servers in production, with their own ideas of memory and durability; they may be one in development.

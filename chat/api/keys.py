@@ -30,13 +30,21 @@ class NameField(TitleField):
     }
 
 
+class ScopesField(serializers.ListField):
+    """What a key is to be good for: each scope once, however often it is named."""
+
+    child = serializers.ChoiceField(choices=Scope.choices)
+
+    def to_internal_value(self, data: list[str]) -> list[str]:
+        """In the order that they were named."""
+        return list(dict.fromkeys(super().to_internal_value(data)))
+
+
 class NewKeyShape(serializers.Serializer[keyring.NewKey]):
     """`POST /api/keys`."""
 
     name = NameField()
-    scopes = serializers.ListField(
-        child=serializers.ChoiceField(choices=Scope.choices), default=list(USUAL_SCOPES), allow_empty=False
-    )
+    scopes = ScopesField(default=list(USUAL_SCOPES), allow_empty=False)
     expires_at = serializers.DateTimeField(default=None, allow_null=True)
 
 

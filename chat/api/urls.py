@@ -3,7 +3,7 @@
 from django.urls import URLPattern, URLResolver, path, re_path
 from django.views.decorators.csrf import csrf_exempt
 
-from chat.api import account, keys, views
+from chat.api import account, keys, reference, views
 from chat.streaming.view import run_events, user_events
 
 urlpatterns: list[URLPattern | URLResolver] = [
@@ -20,6 +20,8 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("keys", keys.Keys.as_view(), name="keys"),
     path("keys/<uuid:key_id>", keys.KeyDetail.as_view(), name="key"),
     path("models", account.Models.as_view(), name="models"),
+    path("schema", reference.Schema.as_view(), name="schema"),
+    path("docs", reference.Docs.as_view(), name="docs"),
     # Last: what no line above knows.
     re_path(r"", csrf_exempt(views.not_found)),
 ]

@@ -65,7 +65,11 @@ def assert_accessible(visitor: Visitor) -> None:
 
 
 @pytest.mark.parametrize(
-    "address", ["/", "/usage", "/keys", "/nowhere", "/admin/", "/admin/load/", "/admin/chat/run/", "/admin/chat/user/"]
+    "address",
+    [
+        *("/", "/usage", "/keys", "/api/docs", "/nowhere"),
+        *("/admin/", "/admin/load/", "/admin/chat/run/", "/admin/chat/user/"),
+    ],
 )
 def test_pages(reader: Visitor, address: str) -> None:
     reader.page.goto(address)

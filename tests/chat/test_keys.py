@@ -97,6 +97,10 @@ def test_a_key_of_scope_admin_makes_keys_of_no_more_than_its_own(program: Progra
     assert problem(reading_manager.post(KEYS, {"name": "x"}, content_type=JSON)) == (403, "scope_missing")
 
 
+def test_a_scope_that_is_named_twice_is_kept_once(signed_in: Client) -> None:
+    assert made(signed_in, scopes=["write", "read", "write"])["scopes"] == ["write", "read"]
+
+
 def test_a_key_ends_when_it_was_said_to(signed_in: Client, client: Client) -> None:
     until = timezone.now() + timedelta(days=1)
     key = made(signed_in, expires_at=until.isoformat())

@@ -89,6 +89,8 @@ API = (
     Ask("POST", "/api/keys", 201, by="session", body={"name": "Laptop"}),
     Ask("GET", KEY, 200, of="kept key", by="session"),
     Ask("DELETE", KEY, 204, of="key to revoke", by="session"),
+    Ask("GET", "/api/schema", 200, by="nobody", needs=NOTHING),
+    Ask("GET", "/api/docs", 200, by="nobody", needs=NOTHING),
     Ask("GET", "/api/nothing", 404, needs=NOTHING),
 )
 COMPLETIONS, RESPONSES = "/v1/chat/completions", "/v1/responses"
@@ -171,10 +173,14 @@ def of_operators() -> Sequence[Ask]:
     return [*SIGN_IN_OF_OPERATORS, *(Ask("GET", route, None, of="ended run", by="session") for route in plain)]
 
 
+def served() -> set[tuple[str, str]]:
+    """Which methods which routes take."""
+    return {(method, route) for route, entry in routes() for method in _methods(entry)}
+
+
 def unasked() -> set[tuple[str, str]]:
-    """Which methods of which routes the tables leave out."""
-    asked = {(ask.method, ask.route) for ask in (*API, *OPENAI, *PAGES, *of_operators())}
-    return {(method, route) for route, entry in routes() for method in _methods(entry)} - asked - NOT_ASKED
+    """Which of them the tables leave out."""
+    return served() - {(ask.method, ask.route) for ask in (*API, *OPENAI, *PAGES, *of_operators())} - NOT_ASKED
 
 
 def _methods(entry: URLPattern) -> set[str]:
