@@ -21,7 +21,6 @@ class Problem(Exception):
     │   ├── CsrfFailed              a session changes nothing without its token
     │   └── ScopeMissing            the key is for other things; `scope` is the one it lacks
     ├── NotFound               404  unknown, malformed, or somebody else's
-    │   └── PreviousNotFound        the response that another is to go on from
     ├── MethodNotAllowed       405
     ├── ChatBusy               409  it is still being answered; `run_id` is the live run
     ├── ChatFull               409  it has its questions: `turns`, of `limit`
@@ -36,7 +35,6 @@ class Problem(Exception):
     │   ├── FieldInvalid            `field` has a wrong shape; code `<field>_<what>`
     │   ├── ContentBlank, ContentHasNul, ContentNotUnicode, ContentTooLarge
     │   ├── PromptTooLong           the message alone does not fit the model's window
-    │   ├── TooManyMessages, MessagesRefused   of a program's conversation
     │   ├── ModelUnknown
     │   ├── PromptExceedsBudget     it does not even fit a full budget
     │   ├── IdempotencyKeyInvalid
@@ -116,16 +114,6 @@ class NotFound(Problem):
     code = "not_found"
     title = "Not found"
     detail = "There is nothing of yours at this address."
-
-
-class PreviousNotFound(NotFound):
-    """What a response is to go on from."""
-
-    code = "previous_response_not_found"
-    detail = "There is no such response of yours, or it was not kept."
-
-    def __init__(self) -> None:
-        super().__init__(field="previous_response_id")
 
 
 class MethodNotAllowed(Problem):
@@ -290,24 +278,6 @@ class PromptTooLong(Invalid):
             "must hold them and at least one of the answer. Send less of it."
         )
         super().__init__(detail, input_tokens=input_tokens, context_window=context_window)
-
-
-class TooManyMessages(Invalid):
-    """More messages than one request may have."""
-
-    code = "too_many_messages"
-    title = "Too many messages"
-
-    def __init__(self, count: int, limit: int) -> None:
-        super().__init__(f"These are {count} messages; a request may have {limit}.", count=count, limit=limit)
-
-
-class MessagesRefused(Invalid):
-    """The model's chat template does not take them, by their roles or their order."""
-
-    code = "messages_refused"
-    title = "Messages refused"
-    detail = "This model's chat template does not take these messages. Let user and assistant speak by turns."
 
 
 class ModelUnknown(Invalid):

@@ -24,6 +24,24 @@ logger = logging.getLogger(__name__)
 MOST_MESSAGES = 2000
 
 
+class TooManyMessages(problems.Invalid):
+    """More messages than one request may have."""
+
+    code = "too_many_messages"
+    title = "Too many messages"
+
+    def __init__(self, count: int, limit: int) -> None:
+        super().__init__(f"These are {count} messages; a request may have {limit}.", count=count, limit=limit)
+
+
+class MessagesRefused(problems.Invalid):
+    """The model's chat template does not take them, by their roles or their order."""
+
+    code = "messages_refused"
+    title = "Messages refused"
+    detail = "This model's chat template does not take these messages. Let user and assistant speak by turns."
+
+
 @dataclass(frozen=True, slots=True)
 class Asked:
     """Messages, of which the model is to answer the last, and whether they are kept as a chat."""
@@ -95,7 +113,7 @@ def _in_chat(user: User, chat: Chat, asked: Asked) -> Run:
 
 def _check(asked: Asked) -> None:
     if len(asked.messages) > MOST_MESSAGES:
-        raise problems.TooManyMessages(len(asked.messages), MOST_MESSAGES)
+        raise TooManyMessages(len(asked.messages), MOST_MESSAGES)
     for text in (asked.wishes.system_prompt or "", *(text for _, text in asked.messages)):
         rules.check_storable(text)
 
@@ -125,4 +143,4 @@ def _template_heeded() -> Iterator[None]:
     try:
         yield
     except TemplateRefused as error:
-        raise problems.MessagesRefused from error
+        raise MessagesRefused from error

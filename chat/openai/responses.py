@@ -26,13 +26,23 @@ from chat.openai.connection import Connection, Events
 from chat.openai.names import run_of
 from chat.openai.response_events import Numbered, place_behind
 from chat.openai.response_object import READ, described
-from chat.problems import FieldInvalid, PreviousNotFound
+from chat.problems import FieldInvalid, NotFound
 from chat.programs import Asked
 from chat.streaming import rows
 from chat.streaming.entrance import Deferred, EventStream
 from scheduler.models import Model
 
 MOST_NUMBER = 2**53 - 1  # JavaScript's last whole number
+
+
+class PreviousNotFound(NotFound):
+    """What a response is to go on from."""
+
+    code = "previous_response_not_found"
+    detail = "There is no such response of yours, or it was not kept."
+
+    def __init__(self) -> None:
+        super().__init__(field="previous_response_id")
 
 
 class Responses(OpenAIView):

@@ -107,7 +107,7 @@ _SPECIMENS: Sequence[Problem] = (
     problems.ContentHasNul(),
     problems.ContentNotUnicode(at=0),
     problems.ContentTooLarge(settings.MAX_CONTENT_BYTES + 1, settings.MAX_CONTENT_BYTES),
-    problems.PromptTooLong(9000, 8192),
+    problems.PromptTooLong(9000, 8192, "This message alone makes"),
     _model_unknown(),
     _prompt_exceeds_budget(),
     problems.IdempotencyKeyInvalid(),
