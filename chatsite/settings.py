@@ -204,6 +204,10 @@ MAX_CONTENT_BYTES = env.int("MAX_CONTENT_BYTES", default=64 * 1024)
 # JSON may spell one byte with six, as in \\u0041; and there are other keys.
 DATA_UPLOAD_MAX_MEMORY_SIZE = 6 * MAX_CONTENT_BYTES + 4096
 
+# Under /v1/, tools that a request offers and does not insist on: some clients offer theirs with every message. A model
+# that calls none is within the protocol, but what needs them learns of it late.
+IGNORE_TOOLS = env.bool("IGNORE_TOOLS", default=False)
+
 # Of one API key or one session. Beyond them it is told to wait, whatever its user's tier allows.
 REQUESTS_PER_MINUTE = env.int("REQUESTS_PER_MINUTE", default=600)
 

@@ -58,13 +58,19 @@ def described(problem: Problem, messages: str = "") -> Mapping[str, Any]:
     usual = "server_error" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "invalid_request_error"
     return {
         "error": {
-            "message": problem.detail,
+            "message": _message(problem),
             "type": TYPES.get(status, usual),
             "param": _param(problem, messages),
             "code": CODES.get(problem.code, problem.code),
             "reason": problem.code,
         }
     }
+
+
+def _message(problem: Problem) -> str:
+    """With the field's name: many programs show people nothing else."""
+    field = problem.data.get("field")
+    return f"`{field}`: {problem.detail}" if field and f"`{field}`" not in problem.detail else problem.detail
 
 
 def _param(problem: Problem, messages: str) -> str | None:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from django.conf import settings
+
 
 class Support(StrEnum):
     """What becomes of a field."""
@@ -28,7 +30,8 @@ class Field:
         """Whether a request with that value cannot be served."""
         # By type as well: True is 1 in Python.
         passes = value is None or any(value == each and type(value) is type(each) for each in self.harmless)
-        return self.support is Support.REFUSED and not passes
+        is_passed_over = self.name == "tools" and settings.IGNORE_TOOLS
+        return self.support is Support.REFUSED and not (passes or is_passed_over)
 
     @property
     def refusal(self) -> str:
@@ -63,7 +66,7 @@ COMPLETION = (
     _supported("stream_options", "`include_usage`; other keys are ignored"),
     _supported("store", "true keeps the conversation among your chats; else nothing of it is kept"),
     _refused("n", "one answer a request", 1),
-    _refused("tools", "the models have no tools", []),
+    _refused("tools", "the models have no tools; `IGNORE_TOOLS` of the operator lets them pass unused", []),
     _refused("tool_choice", "the models have no tools", "none", "auto"),
     _refused("functions", "the models have no tools", []),
     _refused("function_call", "the models have no tools", "none", "auto"),
@@ -99,7 +102,7 @@ RESPONSE = (
     _supported("background", "answered at once, read later; needs `store`"),
     _supported("store", "true unless told: the conversation stands among your chats, and can be read and gone on from"),
     _supported("previous_response_id", "goes on in its chat; in a copy of it where something was said there since"),
-    _refused("tools", "the models have no tools", []),
+    _refused("tools", "the models have no tools; `IGNORE_TOOLS` of the operator lets them pass unused", []),
     _refused("tool_choice", "the models have no tools", "none", "auto"),
     _refused("text", "answers are text", {}, {"format": {"type": "text"}}),
     _refused("top_logprobs", "probabilities are not kept", 0),

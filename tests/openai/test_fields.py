@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.conf import LazySettings
 from django.test import Client
 from openai.types.chat.completion_create_params import CompletionCreateParamsBase
 from openai.types.responses.response_create_params import ResponseCreateParamsBase
@@ -83,6 +84,15 @@ def test_what_is_refused_names_the_field_and_passes_where_it_asks_for_nothing(
     for harmless in (None, *field.harmless):
         assert ask(path, **{field.name: harmless}).status_code == 200
         Run.objects.all().delete()
+
+
+@pytest.mark.parametrize("path", TABLES)
+def test_an_operator_may_let_tools_pass_that_nobody_insists_on(ask: Ask, path: str, settings: LazySettings) -> None:
+    settings.IGNORE_TOOLS = True
+    tools = [{"type": "function", "function": {"name": "look"}}]
+
+    assert ask(path, tools=tools).status_code == 200
+    assert ask(path, tools=tools, tool_choice="required").json()["error"]["param"] == "tool_choice"
 
 
 @pytest.mark.parametrize(("path", "field"), rows(Support.IGNORED))
