@@ -37,7 +37,8 @@ class Layout:
 class Prompt:
     """A prompt's ids and the rendering they come from, its question's position, and what it holds of the chat.
 
-    `warm_worker`, where there is one, has `warm_tokens` of the chat's own in its prefix cache.
+    `warm_worker`, where there is one, has `warm_tokens` of the chat's own in its prefix cache. `system` is what it
+    begins with where that is not the model's own.
     """
 
     ids: Sequence[int]
@@ -46,6 +47,7 @@ class Prompt:
     layout: Layout
     warm_worker: str = ""
     warm_tokens: int = 0
+    system: str | None = None
 
 
 def for_question(chat: Chat, model: Model, content: str, answer_tokens: int = 0) -> Prompt:
@@ -93,7 +95,7 @@ def build(past: Past, model: Model, layout: Layout) -> Prompt:
         ids = hot_contexts.encoded(past.chat_id, tokenizer, rendering)
     else:
         ids = tokenizer.encode(rendering)
-    return Prompt(ids, rendering, past.position, layout, *_warmth(past, model, layout, len(ids)))
+    return Prompt(ids, rendering, past.position, layout, *_warmth(past, model, layout, len(ids)), past.system)
 
 
 def turns(past: Past, model: Model, layout: Layout) -> list[Turn]:
@@ -126,9 +128,15 @@ def layouts(past: Past, *, with_summary: bool = True) -> list[Layout]:
     """What a prompt may hold, the most first: all behind the summary, or from a later question on."""
     if with_summary:
         epoch, upto = past.epoch.number, past.epoch.upto
-        return [Layout(epoch, start, start - upto - 1) for start in starts(past.lines)]
+        return [Layout(epoch, start, start - upto - 1) for start in _beginnings(past)]
     # A summary that covers no message of this chat, since it began with it, counts as one.
-    return [Layout(0, start, max(1, start - 1)) for start in starts(past.lines)]
+    return [Layout(0, start, max(1, start - 1)) for start in _beginnings(past)]
+
+
+def _beginnings(past: Past) -> list[int]:
+    """Where a prompt may begin: with all, whoever spoke first, or at a later question."""
+    first = past.lines[0].position
+    return [first, *(start for start in starts(past.lines) if start > first)]
 
 
 def laid_out(past: Past, model: Model, answer_tokens: int) -> Prompt:

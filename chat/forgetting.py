@@ -11,7 +11,7 @@ from django.db import connection, transaction
 from chat import last_words
 
 # The connection that asked has the answer by then; nobody else may have it.
-KEPT_AFTER_END = timedelta(seconds=60)
+KEPT_AFTER_END = timedelta(seconds=30)
 PAGE = 1000
 # The prompt's row and the answer's stay, empty, since their run has them.
 FORGET = """

@@ -49,6 +49,7 @@ class LastReply:
     first_position: int
     worker: str
     tokens: int
+    system: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +60,14 @@ class Past:
     lines: Sequence[Line]
     epoch: Epoch = field(default_factory=Epoch)
     last: LastReply | None = None
-    system: str | None = None  # in place of the model's system prompt
+    system: str | None = None  # in place of the model's system prompt; the last reply's, unless told
 
     # One statement for a POST. By hand: through the ORM it would be three.
     SQL: ClassVar = """
         SELECT summary.epoch, summary.upto, summary.text, coalesce(maker.model_id, ''),
                coalesce(maker.worker, ''), summary.warm_tokens,
-               last.model_id, last.epoch, last.first_position, last.worker, last.input_tokens + last.output_tokens
+               last.model_id, last.epoch, last.first_position, last.worker, last.input_tokens + last.output_tokens,
+               last.wishes ->> 'system'
           FROM (SELECT 1) one
           LEFT JOIN LATERAL (SELECT * FROM chat_summary WHERE chat_id = %(chat)s ORDER BY epoch DESC LIMIT 1) summary
                  ON true
@@ -91,7 +93,12 @@ class Past:
         start = epoch.upto + 1
         if last and (last.model, last.epoch) == (model, epoch.number):
             start = max(start, last.first_position)
-        return cls(chat_id, lines(chat_id, start, before), epoch, last)
+        return cls(chat_id, lines(chat_id, start, before), epoch, last, last.system if last else None)
+
+    @property
+    def end(self) -> int:
+        """The last message's position, be it in a line or under the summary; 0 where nothing was said."""
+        return max(self.epoch.upto, self.lines[-1].position if self.lines else 0)
 
     @property
     def position(self) -> int:
@@ -104,8 +111,7 @@ class Past:
 
     def said(self, messages: Iterable[tuple[Role, str]]) -> Past:
         """With new messages behind it."""
-        first = 1 + max(self.epoch.upto, self.lines[-1].position if self.lines else 0)
-        new = [Line(position, *message) for position, message in enumerate(messages, first)]
+        new = [Line(position, *message) for position, message in enumerate(messages, self.end + 1)]
         return replace(self, lines=[*self.lines, *new])
 
 

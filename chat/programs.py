@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
 from chat import content as rules
@@ -18,8 +17,6 @@ from chat.wishes import Wishes, joined
 from inference.tokens import TemplateRefused, Tokenizer
 from scheduler import admission
 from scheduler.models import Model
-
-logger = logging.getLogger(__name__)
 
 MOST_MESSAGES = 2000
 
@@ -53,8 +50,8 @@ class Asked:
     is_kept: bool = False
 
 
-def ask(user: User, asked: Asked) -> Run:
-    """Queue the run that answers a whole conversation, none of which is left out.
+def ask(user: User, asked: Asked, *, may_leave_out: bool = False) -> Run:
+    """Queue the run that answers a whole conversation, none of which is left out unless it may be.
 
     Raises as `services.ask` does, `TooManyMessages`, `MessagesRefused`.
     """
@@ -62,59 +59,62 @@ def ask(user: User, asked: Asked) -> Run:
     chat = Chat(owner=user, is_kept=asked.is_kept, title=_title(asked) if asked.is_kept else "")
     check_standing(user, asked.model, Standing.of(user, chat, asked.model))
     past = Past(chat.pk, (), system=asked.wishes.system_prompt).said(asked.messages)
-    with _template_heeded():
-        prompt = context.build(past, asked.model, Layout())
+    if may_leave_out:
+        prompt = _laid_out(user, asked, past)
+    else:
+        with _template_heeded():
+            prompt = context.build(past, asked.model, Layout())
     return _submission(user, chat, asked, past, prompt).store()
 
 
 def go_on(user: User, run: Run, asked: Asked) -> Run:
     """Queue the run that answers new messages behind those of another run, which is over, and its answer.
 
-    In the same chat, if both are kept and nothing was said there since, else in a copy. Raises as `ask` does, and
-    `ChatBusy` for a run that is not over.
+    In the same chat, if both are kept and nothing was said there since, else in a copy, whose oldest messages its
+    prompt may leave out. Raises as `ask` does, and `ChatBusy` for a run that is not over.
     """
     if not Status(run.status).is_terminal:
         raise problems.ChatBusy(run_id=str(run.pk))
     system = joined(Wishes.of(run).system, asked.wishes.system)
     asked = replace(asked, wishes=replace(asked.wishes, system=system))
-    if asked.is_kept and _is_latest(run):
-        return _in_chat(user, run.chat, asked)
-    return ask(user, replace(asked, messages=[*_said_with(run), *asked.messages]))
+    if asked.is_kept:
+        with suppress(HistoryMoved, problems.ChatBusy):  # whoever goes on from the same one was first
+            return _behind(user, run, asked)
+    return ask(user, replace(asked, messages=[*_said_with(run), *asked.messages]), may_leave_out=True)
 
 
-def _is_latest(run: Run) -> bool:
-    """Whether nothing was said in its chat since, nor its answer replaced."""
-    behind = run.chat.messages.filter(position__gt=run.prompt.position)
-    since = behind.filter(created_at__gt=run.created_at)
-    return not (since.exclude(pk=run.answer_id) if run.answer_id else since).exists()
+def _behind(user: User, run: Run, asked: Asked) -> Run:
+    """In its chat. Raises `HistoryMoved` where that has gone on."""
+    _check(asked)
+    chat, model = run.chat, asked.model
+    check_standing(user, model, Standing.of(user, chat, model))
+    past = Past.of(chat.pk, model.pk)
+    last = run.answer or run.prompt
+    if last.replaced_at or past.end != last.position:
+        raise HistoryMoved
+    past = replace(past, system=asked.wishes.system_prompt).said(asked.messages)
+    prompt = _laid_out(user, asked, past)
+    return _submission(user, chat, asked, past, prompt).store()
+
+
+def _laid_out(user: User, asked: Asked, past: Past) -> Prompt:
+    with _template_heeded():
+        return context.laid_out(
+            past, asked.model, admission.longest_answer(asked.model, user.limits, asked.max_output_tokens)
+        )
 
 
 def _said_with(run: Run) -> Sequence[tuple[Role, str]]:
     """The chat up to its question, and its answer if it left one, though another may have taken its place."""
     before = run.chat.messages.standing().filter(position__lte=run.prompt.position).order_by("position")
-    said = [(Role(message.role), message.content) for message in before]
+    said = [(Role(message.role), message.content) for message in before[: MOST_MESSAGES + 1]]
     return [*said, (Role.ASSISTANT, run.answer.content)] if run.answer else said
-
-
-def _in_chat(user: User, chat: Chat, asked: Asked) -> Run:
-    _check(asked)
-    model = asked.model
-    check_standing(user, model, Standing.of(user, chat, model))
-    answer_tokens = admission.longest_answer(model, user.limits, asked.max_output_tokens)
-    while True:
-        past = replace(Past.of(chat.pk, model.pk), system=asked.wishes.system_prompt).said(asked.messages)
-        with _template_heeded():
-            prompt = context.laid_out(past, model, answer_tokens)
-        try:
-            return _submission(user, chat, asked, past, prompt).store()
-        except HistoryMoved:
-            logger.info("ask.history_moved chat=%s", chat.pk)
 
 
 def _check(asked: Asked) -> None:
     if len(asked.messages) > MOST_MESSAGES:
         raise TooManyMessages(len(asked.messages), MOST_MESSAGES)
-    for text in (asked.wishes.system_prompt or "", *(text for _, text in asked.messages)):
+    for text in (asked.wishes.system_prompt or "", *asked.wishes.stop, *(text for _, text in asked.messages)):
         rules.check_storable(text)
 
 

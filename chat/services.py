@@ -81,10 +81,12 @@ def ask(user: User, chat: Chat, question: Question, key: IdempotencyKey | None =
 def retry(user: User, run: Run, key: IdempotencyKey | None = None) -> Run:
     """Queue another run for the question of `run`, the chat's latest; what it writes takes the present answer's place.
 
-    Raises `NotLatest`, `scheduler.errors.ModelUnknown` where the user may no longer use the model, and as `ask` does,
-    but not `ChatFull`: it is no new question.
+    Raises `NotFound` where the chat is not kept, `NotLatest`, `scheduler.errors.ModelUnknown` where the user may no
+    longer use the model, and as `ask` does, but not `ChatFull`: it is no new question.
     """
     chat, question = run.chat, run.prompt
+    if not chat.is_kept:  # nor is what was asked
+        raise problems.NotFound
     model = Model.objects.pick(user.tier.slug, run.model_id)
     standing = Standing.of(user, chat, model)
     check_standing(user, model, standing, is_retry=True)
@@ -150,4 +152,4 @@ def _submission(user: User, chat: Chat, asked: Question, key: IdempotencyKey | N
     cap = output_cap(user, model, prompt, asked.max_output_tokens)
     content_tokens = Tokenizer.load(model.source).count(content)
     question = Message(chat=chat, position=prompt.position, role=Role.USER, content=content, token_count=content_tokens)
-    return Submission(user, chat, model, question, prompt, cap, key=key)
+    return Submission(user, chat, model, question, prompt, cap, key=key, wishes=Wishes(system=prompt.system))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
@@ -32,8 +32,9 @@ class Wishes:
 
     @classmethod
     def of(cls, run: Run) -> Self:
-        """As they were stored with it."""
-        return cls(**run.wishes)
+        """As they were stored with it, by a newer release maybe, of which the rest is left."""
+        known = {entry.name: run.wishes[entry.name] for entry in fields(cls) if entry.name in run.wishes}
+        return cls(**{**known, "stop": tuple(known.get("stop", ()))})
 
     @property
     def system_prompt(self) -> str | None:

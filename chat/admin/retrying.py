@@ -36,5 +36,7 @@ def _unfit(run: Run) -> str:
         return f"It is {run.status}."
     if not run.chat.owner.is_active:
         return "Its owner may not sign in."
+    if not run.chat.is_kept:
+        return "What was asked is not kept."
     latest = run.chat.runs.filter(kind=Run.Kind.REPLY).order_by("-id").values_list("pk", flat=True).first()
     return "" if latest == run.pk else "Another run has followed it in its chat."

@@ -105,7 +105,7 @@ class MessageDetail(View):
 
     def get(self, request: Request, message_id: UUID) -> Response:
         """One message, as it was written."""
-        message = get_object_or_404(Message, pk=message_id, chat__owner=_user(request))
+        message = get_object_or_404(Message, pk=message_id, chat__in=Chat.objects.visible_to(_user(request)))
         return Response(MessageShape(message, context={"runs": Run.objects.by_message([message])}).data)
 
 

@@ -10,6 +10,7 @@ from chat.problems import FieldInvalid
 
 # What a row holds.
 MOST_TOKENS = 2**31 - 1
+TEMPERATURES, TOP_PS = (0, 2), (0, 1)
 
 
 class Body:

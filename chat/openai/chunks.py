@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -14,6 +13,8 @@ from chat.models import Run
 from chat.openai import errors
 from chat.openai.connection import Events
 from chat.openai.ends import TextVoided, failure, finish_reason
+from chat.openai.names import COMPLETION, named
+from chat.openai.wire import framed, waiting
 from chat.problems import Problem
 from chat.streaming import frames
 from chat.streaming.frames import Told
@@ -34,7 +35,7 @@ class Completion:
     @classmethod
     def of(cls, run: Run, *, with_usage: bool) -> Self:
         """Of a run that has just been stored; with the counts behind the last chunk where they are asked for."""
-        return cls(f"chatcmpl-{run.pk.hex}", int(run.created_at.timestamp()), run.model_id, with_usage)
+        return cls(named(COMPLETION, run.pk), int(run.created_at.timestamp()), run.model_id, with_usage)
 
     async def chunks(self, events: Events) -> AsyncGenerator[bytes, None]:
         """As server-sent events. What goes wrong behind the first of them is told as one."""
@@ -49,7 +50,7 @@ class Completion:
                     else:
                         yield self._told(told)
         except Problem as problem:
-            yield _framed(errors.described(problem))
+            yield framed(errors.described(problem))
 
     async def whole(self, events: Events) -> HttpResponse:
         """As one object. Raises `Problem` for a run that came to no good end."""
@@ -72,10 +73,10 @@ class Completion:
             case "delta":
                 return self._chunk({"content": told.data["text"]})
             case "done":
-                usage = _framed({**self._common(CHUNK), "choices": [], "usage": usage_of(told.data["usage"])})
+                usage = framed({**self._common(CHUNK), "choices": [], "usage": usage_of(told.data["usage"])})
                 return self._chunk({}, finish_reason(told.data)) + (usage if self.with_usage else b"") + DONE
             case "queued":
-                return frames.comment(f"queued position={told.data['position']} eta_s={told.data['eta_s']}")
+                return waiting(told)
             case "reset":
                 raise TextVoided
             case "cancelled" | "failed":
@@ -87,7 +88,7 @@ class Completion:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}
         # Null as long as they are to come, and not there where nobody asked for them.
         usage = {"usage": None} if self.with_usage else {}
-        return _framed({**self._common(CHUNK), "choices": [choice], **usage})
+        return framed({**self._common(CHUNK), "choices": [choice], **usage})
 
     def _object(self, text: str, data: Mapping[str, Any]) -> Mapping[str, Any]:
         message = {"role": "assistant", "content": text, "refusal": None}
@@ -106,7 +107,3 @@ def usage_of(usage: Mapping[str, int]) -> Mapping[str, Any]:
         "total_tokens": usage["input_tokens"] + usage["output_tokens"],
         "prompt_tokens_details": {"cached_tokens": usage["cached_tokens"]},
     }
-
-
-def _framed(data: Mapping[str, Any]) -> bytes:
-    return f"data: {json.dumps(data, ensure_ascii=False, separators=(',', ':'))}\n\n".encode()

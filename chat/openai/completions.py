@@ -13,9 +13,9 @@ from chat import programs
 from chat.models import User
 from chat.openai import conversation, fields
 from chat.openai.base import OpenAIView
-from chat.openai.body import MOST_TOKENS, Body
+from chat.openai.body import MOST_TOKENS, TEMPERATURES, TOP_PS, Body
 from chat.openai.chunks import Completion
-from chat.openai.connection import Connection
+from chat.openai.connection import Cancels, Connection
 from chat.problems import FieldInvalid
 from chat.programs import Asked
 from chat.streaming.entrance import Deferred, EventStream
@@ -34,11 +34,11 @@ class Completions(OpenAIView):
     def post(self, request: Request) -> HttpResponseBase:
         """Answer, at once piece by piece or in the end as a whole."""
         body, user = Body(request.data, fields.COMPLETION), cast(User, request.user)
-        is_stream, with_usage = body.flag("stream"), bool(body.nested("stream_options").get("include_usage"))
+        is_stream, with_usage = body.flag("stream"), body.nested("stream_options").get("include_usage") is True
         run = programs.ask(user, _asked(body, user))
         completion = Completion.of(run, with_usage=with_usage)
         asked = cast(ASGIRequest, request._request)
-        connection = Connection(asked, user.pk, run, is_request=True)
+        connection = Connection(asked, user.pk, run, Cancels.WHEN_LEFT)
         if is_stream:
             return EventStream(asked, partial(connection.streamed, completion.chunks))
         return Deferred(asked, partial(connection.awaited, completion.whole))
@@ -53,18 +53,18 @@ def _asked(body: Body, user: User) -> Asked:
     return Asked(
         said,
         Model.objects.pick(user.tier.slug, model),
-        wishes_of(body, system),
+        _wishes(body, system),
         max_output_tokens=min(caps, default=None),
         is_kept=body.flag("store"),
     )
 
 
-def wishes_of(body: Body, system: str | None) -> Wishes:
+def _wishes(body: Body, system: str | None) -> Wishes:
     """What a request asks for beyond the model's own settings."""
     return Wishes(
         system=system,
-        temperature=body.number("temperature", 0, 2),
-        top_p=body.number("top_p", 0, 1),
+        temperature=body.number("temperature", *TEMPERATURES),
+        top_p=body.number("top_p", *TOP_PS),
         presence_penalty=body.number("presence_penalty", -2, 2),
         frequency_penalty=body.number("frequency_penalty", -2, 2),
         seed=body.whole("seed", *SEEDS),

@@ -7,6 +7,7 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import ExitStack, aclosing
 from dataclasses import replace
+from enum import Enum, auto
 from uuid import UUID
 
 from django.core.handlers.asgi import ASGIRequest
@@ -24,13 +25,23 @@ from chat.streaming.service import Streams
 
 logger = logging.getLogger(__name__)
 
-# A follower that ended before its run, since the database failed it, is made again so often.
+# A follower that ended before its run, since the database failed it or its client was slow, is made again: so often
+# where it brings nothing.
 FOLLOWERS = 5
 PAUSE_S = 0.5
 # With the database away, a run that nobody reads is cancelled later.
 CANCEL_PAUSES_S = (0.0, 1.0, 5.0, 20.0)
 
 BEGINNING = Place()
+
+
+class Cancels(Enum):
+    """When a connection takes its run with it: a client that is refused what it began does not know of it."""
+
+    WHEN_LEFT = auto()
+    WHEN_REFUSED = auto()
+    NEVER = auto()
+
 
 Events = AsyncGenerator[Told, None]
 Tell = Callable[[Events], AsyncGenerator[bytes, None]]
@@ -41,13 +52,13 @@ class Connection:
     """One client's wait for one run: made where it is asked for, opened on the event loop."""
 
     def __init__(
-        self, request: ASGIRequest, user_id: UUID, run: Run, place: Place = BEGINNING, *, is_request: bool
+        self, request: ASGIRequest, user_id: UUID, run: Run, cancels: Cancels, place: Place = BEGINNING
     ) -> None:
         self._request = request
         self._user_id = user_id
+        self._cancels = cancels
         self._run = run
         self._place = place
-        self._is_request = is_request
         self._is_over = False
 
     async def streamed(self, tell: Tell, ended: ExitStack) -> AsyncGenerator[bytes, None]:
@@ -59,15 +70,21 @@ class Connection:
         return await make(self._events(await self._opened(ended)))
 
     async def _opened(self, ended: ExitStack) -> AsyncGenerator[bytes, None]:
-        if self._is_request:
+        if self._cancels is Cancels.WHEN_LEFT:
             ended.callback(self._left)
-        ended.callback(self._streams.seats.take(self._user_id))
-        return await self._followed(self._place)
+        try:
+            ended.callback(self._streams.seats.take(self._user_id))
+            return await self._followed(self._place)
+        except BaseException:
+            if self._cancels is Cancels.WHEN_REFUSED:
+                self._left()
+            raise
 
     async def _events(self, first: AsyncGenerator[bytes, None]) -> Events:
         """To the end of the run. Raises `StreamsUnavailable`, `Stopping` where that cannot be read here any more."""
-        events, place = first, self._place
-        for _ in range(FOLLOWERS):
+        events, place, left = first, self._place, FOLLOWERS
+        while left:
+            begun_at, left = place, left - 1
             async with aclosing(events):
                 async for piece in events:
                     for told in without_void(frames.read(piece)):
@@ -78,6 +95,7 @@ class Connection:
                 return
             if self._streams.is_closed:
                 raise problems.Stopping
+            left = FOLLOWERS if place != begun_at else left
             await asyncio.sleep(PAUSE_S)
             events = await self._followed(place)
         raise StreamsUnavailable

@@ -12,19 +12,22 @@ from chat.streaming.frames import Told
 
 
 class RunFailed(Problem):
-    """The run that the request began came to no answer."""
+    """The run that the request began came to no answer; its code and detail are the run's."""
 
     title = "Run failed"
 
-    def __init__(self, data: Mapping[str, Any]) -> None:
-        self.code = data["code"]
-        headers = {}
-        if not data["retryable"]:
-            self.status = HTTPStatus.BAD_REQUEST  # type: ignore[misc]  # the same request would fail again
-        elif self.code == endings.QUEUE_TIMEOUT:
-            self.status = HTTPStatus.SERVICE_UNAVAILABLE  # type: ignore[misc]
-            headers["Retry-After"] = "30"
-        super().__init__(data["detail"], headers=headers)
+
+class RunTimedOut(RunFailed):
+    """No worker had time for it."""
+
+    status = HTTPStatus.SERVICE_UNAVAILABLE
+    retry_after_s = 30
+
+
+class RunRefused(RunFailed):
+    """The same request would fail again."""
+
+    status = HTTPStatus.BAD_REQUEST
 
 
 class RunCancelled(Problem):
@@ -33,7 +36,7 @@ class RunCancelled(Problem):
     status = HTTPStatus.CONFLICT
     code = "run_cancelled"
     title = "Run cancelled"
-    detail = "This run was cancelled while it was being answered."
+    detail = "This run was cancelled, or deleted with its chat, while it was being answered."
 
 
 class TextVoided(Problem):
@@ -42,13 +45,19 @@ class TextVoided(Problem):
     status = HTTPStatus.SERVICE_UNAVAILABLE
     code = "text_voided"
     title = "Text voided"
-    detail = "A server was lost, and what it had told of this answer does not stand. Ask again."
+    detail = "What was told of this answer does not stand any more. Fetch it anew, or ask again."
     retry_after_s = 1
 
 
 def failure(told: Told) -> Problem:
     """Of a run that is over and not done."""
-    return RunCancelled() if told.name == "cancelled" else RunFailed(told.data)
+    if told.name == "cancelled":
+        return RunCancelled()
+    code, is_retryable = told.data["code"], told.data["retryable"]
+    kind = RunTimedOut if code == endings.QUEUE_TIMEOUT else RunFailed if is_retryable else RunRefused
+    problem = kind(told.data["detail"])
+    problem.code = code
+    return problem
 
 
 def finish_reason(data: Mapping[str, Any]) -> str:

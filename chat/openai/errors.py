@@ -76,7 +76,7 @@ def _message(problem: Problem) -> str:
 def _param(problem: Problem, messages: str) -> str | None:
     if problem.code in OF_MESSAGES:
         return messages or None
-    return "model" if problem.code == "model_unknown" else problem.data.get("field")
+    return "model" if problem.code == "model_unknown" else problem.data.get("field") or None
 
 
 def _is_worth_retrying(problem: Problem, status: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from uuid import UUID
 
 RESPONSE, COMPLETION, MESSAGE = "resp_", "chatcmpl-", "msg_"
@@ -28,7 +29,5 @@ def named(kind: str, row_id: UUID) -> str:
 
 def run_of(response_id: str) -> UUID | None:
     """The run that a response's name is of; None for any other text."""
-    try:
-        return UUID(hex=response_id.removeprefix(RESPONSE)) if response_id.startswith(RESPONSE) else None
-    except ValueError:
-        return None
+    is_one = re.fullmatch(ResponseConverter.regex, response_id)
+    return ResponseConverter().to_python(response_id) if is_one else None

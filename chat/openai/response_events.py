@@ -7,7 +7,6 @@ the run counts from a base of its own, as what one had told the next may void.
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, replace
@@ -17,13 +16,15 @@ from chat.models import Run, Status
 from chat.openai import errors
 from chat.openai.connection import Events
 from chat.openai.ends import TextVoided
-from chat.openai.response_object import READ, described, item, part, status_of
+from chat.openai.response_object import described, item, part, read, status_of
+from chat.openai.wire import framed, waiting
 from chat.problems import Problem
-from chat.streaming import frames, rows
+from chat.streaming import frames
 from chat.streaming.frames import Told
 from chat.streaming.place import RESET_SEQ, Place
 from inference.streams import EntryId
 
+BEFORE = -1
 CREATED, QUEUED, IN_PROGRESS, ITEM_ADDED, PART_ADDED = range(5)
 TEXT_DONE, PART_DONE, ITEM_DONE, OVER = range(1, 5)  # behind the last delta
 ATTEMPT_BITS = 32
@@ -34,23 +35,23 @@ INCOMPLETE = "incomplete"
 
 def number(place: Place) -> int:
     """Of the delta that leads there."""
-    return (max(1, place.heard) - 1 << ATTEMPT_BITS) + PART_ADDED + place.offset
+    return ((max(1, place.heard) - 1) << ATTEMPT_BITS) + PART_ADDED + place.offset
 
 
 def place_behind(sequence_number: int) -> Place:
     """Where a client is who had the event of that number."""
     if sequence_number <= PART_ADDED:
         return Place()
-    attempt, rest = 1 + (sequence_number >> ATTEMPT_BITS), sequence_number & (1 << ATTEMPT_BITS) - 1
+    attempt, rest = 1 + (sequence_number >> ATTEMPT_BITS), sequence_number & ((1 << ATTEMPT_BITS) - 1)
     return Place(EntryId(attempt, RESET_SEQ if attempt > 1 else 0), max(0, rest - PART_ADDED))
 
 
 @dataclass(frozen=True, slots=True)
 class Numbered:
-    """The events of a run behind a number; -1 is before the first."""
+    """The events of a run behind a number."""
 
     run: Run
-    after: int = -1
+    after: int = BEFORE
 
     @property
     def place(self) -> Place:
@@ -75,7 +76,9 @@ class Numbered:
                         has_begun = True
         except Problem as problem:
             error = errors.described(problem)["error"]
-            yield self._framed(number(place), "error", {name: error[name] for name in ("code", "message", "param")})
+            yield self._framed(
+                max(number(place), self.after), "error", {name: error[name] for name in ("code", "message", "param")}
+            )
 
     def _opening(self) -> bytes:
         waiting = {"response": {**described(self.run), "status": "queued", "output": [], "usage": None}}
@@ -87,7 +90,7 @@ class Numbered:
                 at = {**self._where(), "delta": told.data["text"], "logprobs": []}
                 return self._framed(number(place), "response.output_text.delta", at)
             case "queued":
-                return frames.comment(f"queued position={told.data['position']} eta_s={told.data['eta_s']}")
+                return waiting(told)
             case "reset":
                 raise TextVoided
             case "done" | "cancelled" | "failed":
@@ -106,9 +109,9 @@ class Numbered:
 
     async def _ended(self, place: Place) -> bytes:
         """From the row, which has the whole text: a client that came back has it in pieces of two connections."""
-        run = await rows.ask(lambda: READ.get(pk=self.run.pk))
+        run = await read(self.run.pk)
         base, events = number(place), list[tuple[int, str, Mapping[str, Any]]]()
-        if run.answer and run.answer.content:
+        if run.answer:
             whole = part(run.answer.content)
             done = {**self._where(), "text": run.answer.content, "logprobs": []}
             events = [
@@ -128,5 +131,4 @@ class Numbered:
         return {"item_id": item(self.run)["id"], "output_index": 0, "content_index": 0}
 
     def _framed(self, sequence_number: int, name: str, data: Mapping[str, Any]) -> bytes:
-        told = {"type": name, "sequence_number": sequence_number, **data}
-        return f"event: {name}\ndata: {json.dumps(told, ensure_ascii=False, separators=(',', ':'))}\n\n".encode()
+        return framed({"type": name, "sequence_number": sequence_number, **data}, name)

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
+from uuid import UUID
+
+from django.db import DatabaseError, InterfaceError
 
 from chat.models import Run, Status
+from chat.openai.ends import RunCancelled
 from chat.openai.names import MESSAGE, RESPONSE, named
+from chat.problems import DatabaseUnavailable
 from chat.sampling import sampling_of
+from chat.streaming import rows
 from chat.wishes import Wishes
 
 # What an object is made of, and what is asked when a response goes on from it.
@@ -19,6 +25,16 @@ STATUSES: Mapping[str, str] = {
     Status.CANCELLED: "cancelled",
     Status.FAILED: "failed",
 }
+
+
+async def read(run_id: UUID) -> Run:
+    """The run as it is now. Raises `RunCancelled` where it was deleted with its chat, `DatabaseUnavailable`."""
+    try:
+        return await rows.ask(lambda: READ.get(pk=run_id))
+    except Run.DoesNotExist as gone:
+        raise RunCancelled from gone
+    except (DatabaseError, InterfaceError) as error:
+        raise DatabaseUnavailable from error
 
 
 def described(run: Run) -> Mapping[str, Any]:
@@ -62,8 +78,8 @@ def output(run: Run) -> Sequence[Mapping[str, Any]]:
 
 def item(run: Run, *content: Mapping[str, Any]) -> Mapping[str, Any]:
     """The message that a run writes. Its name is the run's: until the end it has no row."""
-    whole = "in_progress" if run.status in {Status.QUEUED, Status.STREAMING} else "incomplete"
-    status = "completed" if run.status == Status.DONE and not _is_cut(run) else whole
+    unfinished = "incomplete" if Status(run.status).is_terminal else "in_progress"
+    status = "completed" if run.status == Status.DONE and not _is_cut(run) else unfinished
     name = named(MESSAGE, run.pk)
     return {"id": name, "type": "message", "status": status, "role": "assistant", "content": [*content]}
 

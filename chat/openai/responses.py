@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from contextlib import aclosing
-from dataclasses import replace
 from functools import partial
 from typing import cast
 from uuid import UUID
@@ -20,19 +19,16 @@ from chat import cancelling, programs
 from chat.models import Run, RunQuerySet, User
 from chat.openai import conversation, fields
 from chat.openai.base import OpenAIView
-from chat.openai.body import MOST_TOKENS, Body
-from chat.openai.completions import wishes_of
-from chat.openai.connection import Connection, Events
+from chat.openai.body import MOST_TOKENS, TEMPERATURES, TOP_PS, Body
+from chat.openai.connection import Cancels, Connection, Events
 from chat.openai.names import run_of
-from chat.openai.response_events import Numbered, place_behind
-from chat.openai.response_object import READ, described
+from chat.openai.response_events import BEFORE, Numbered, place_behind
+from chat.openai.response_object import READ, described, read
 from chat.problems import FieldInvalid, NotFound
 from chat.programs import Asked
-from chat.streaming import rows
 from chat.streaming.entrance import Deferred, EventStream
+from chat.wishes import Wishes
 from scheduler.models import Model
-
-MOST_NUMBER = 2**53 - 1  # JavaScript's last whole number
 
 
 class PreviousNotFound(NotFound):
@@ -55,7 +51,8 @@ class Responses(OpenAIView):
         run = _begun(user, body)
         if is_background and not is_stream:
             return Response(described(run))
-        connection = Connection(asking, user.pk, run, is_request=not is_background)
+        cancels = Cancels.WHEN_REFUSED if is_background else Cancels.WHEN_LEFT
+        connection = Connection(asking, user.pk, run, cancels)
         if is_stream:
             return EventStream(asking, partial(connection.streamed, Numbered(run).told))
         return Deferred(asking, partial(connection.awaited, partial(_whole, run.pk)))
@@ -70,7 +67,7 @@ class ResponseDetail(OpenAIView):
         if request.query_params.get("stream") != "true":
             return Response(described(run))
         numbered, asking = Numbered(run, _starting_after(request, run)), cast(ASGIRequest, request._request)
-        connection = Connection(asking, _user(request).pk, run, numbered.place, is_request=False)
+        connection = Connection(asking, _user(request).pk, run, Cancels.NEVER, numbered.place)
         return EventStream(asking, partial(connection.streamed, numbered.told))
 
 
@@ -94,9 +91,11 @@ def _begun(user: User, body: Body) -> Run:
     slug = body.text("model") or (previous.model_id if previous else None)
     if not slug:
         raise FieldInvalid("model_missing", "Name a model: GET /v1/models has those there are.", "model")
-    wishes = replace(
-        wishes_of(body, system),
+    wishes = Wishes(
         instructions=body.text("instructions"),
+        system=system,
+        temperature=body.number("temperature", *TEMPERATURES),
+        top_p=body.number("top_p", *TOP_PS),
         background=body.flag("background"),
         previous_response_id=body.text("previous_response_id"),
     )
@@ -121,16 +120,18 @@ async def _whole(run_id: UUID, events: Events) -> HttpResponse:
     async with aclosing(events):
         async for _ in events:
             pass
-    return JsonResponse(described(await rows.ask(lambda: READ.get(pk=run_id))))
+    return JsonResponse(described(await read(run_id)))
 
 
 def _starting_after(request: Request, run: Run) -> int:
-    text = request.query_params.get("starting_after", "-1")
-    number = int(text) if re.fullmatch(r"-1|[0-9]{1,16}", text) else MOST_NUMBER
-    if place_behind(max(0, number)).heard > max(1, run.attempt):
+    text = request.query_params.get("starting_after")
+    if text is None:
+        return BEFORE
+    is_number = re.fullmatch(r"[0-9]{1,16}", text)
+    if not is_number or place_behind(int(text)).heard > max(1, run.attempt):
         detail = "This must be the `sequence_number` of an event of this response."
         raise FieldInvalid("starting_after_invalid", detail, "starting_after")
-    return number
+    return int(text)
 
 
 def _kept(request: Request, run_id: UUID) -> Run:

@@ -12,6 +12,7 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from chat import exporting, forgetting, programs
+from chat.admin import retrying
 from chat.models import Chat, Message, Role, Run, Status, User
 from chat.programs import Asked
 from chat.recovery import Reaper
@@ -108,6 +109,16 @@ def test_no_list_and_no_page_has_it(asked: Callable[..., Run], alice: User, sign
     assert signed_in.get(f"/chats/{run.chat_id}").status_code == 404
     assert b"A secret." not in signed_in.get("/").content
     assert client.get(f"/api/runs/{run.pk}").json()["status"] == "done"
+
+
+def test_nobody_can_have_it_answered_again(asked: Callable[..., Run], alice: User) -> None:
+    run, client = asked(is_kept=False), bearing(alice)
+    bring(run, Status.FAILED)
+
+    assert client.post(f"/api/runs/{run.pk}/retry").status_code == 404
+    assert client.get(f"/api/messages/{run.prompt_id}").status_code == 404
+    assert retrying.retry(Run.objects.select_related("chat__owner", "prompt").get(pk=run.pk))
+    assert Run.objects.count() == 1
 
 
 def test_what_is_kept_is_a_chat_as_any_other(asked: Callable[..., Run], alice: User, signed_in: Client) -> None:

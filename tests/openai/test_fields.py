@@ -149,7 +149,7 @@ def a_model(ask: Ask, path: str, name: str) -> None:
 def stops(ask: Ask, path: str, name: str) -> None:
     assert ask(path, **{name: "\n"}).status_code == 200
     assert ask(path, **{name: ["a", "b"]}).status_code == 200
-    assert [Wishes.of(run).stop for run in Run.objects.order_by("id")] == [["\n"], ["a", "b"]]
+    assert [Wishes.of(run).stop for run in Run.objects.order_by("id")] == [("\n",), ("a", "b")]
     for bad in ("", ["a"] * 5, [1], "x" * 257):
         assert ask(path, **{name: bad}).json()["error"]["param"] == name
 

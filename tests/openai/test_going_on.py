@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from uuid import UUID
 
 import pytest
 from django.test import Client
 
+from chat import context
 from chat.context import for_run
 from chat.models import Chat, Run, Status, User
 from chat.openai.names import run_of
@@ -131,3 +133,87 @@ def test_what_is_asked_on_the_page_is_gone_on_from_too(respond: Respond, new_run
     further = respond("And?", previous_response_id=f"resp_{asked.pk.hex}")
 
     assert run_behind(further).chat_id == asked.chat_id
+
+
+def test_two_that_go_on_at_the_same_time_are_two_conversations(
+    respond: Respond, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = answered(respond("One?"), "One.")
+    others: list[Any] = []
+    tokenise = context.laid_out
+
+    def overtaken(*arguments: Any) -> Any:
+        if not others:
+            others.append(None)
+            others[0] = respond("The other way?", previous_response_id=first["id"])
+        return tokenise(*arguments)
+
+    monkeypatch.setattr(context, "laid_out", overtaken)
+    mine = respond("My way?", previous_response_id=first["id"])
+    monkeypatch.undo()
+
+    assert run_behind(others[0]).chat_id == run_behind(first).chat_id
+    assert run_behind(mine).chat_id != run_behind(first).chat_id
+    assert "The other way?" not in prompt_of(mine)
+    assert "One." in prompt_of(mine)
+
+
+def test_what_the_assistant_said_first_stays_in_the_prompts(respond: Respond) -> None:
+    items = [{"role": "assistant", "content": "Welcome."}, {"role": "user", "content": "One?"}]
+    first = answered(respond(items), "One.")
+
+    second = respond("Two?", previous_response_id=first["id"])
+
+    assert prompt_of(second).index("Welcome.") < prompt_of(second).index("One?")
+    assert run_behind(second).left_out == 0
+
+
+def test_a_chat_of_the_assistant_alone_goes_on_and_can_be_tried_again(respond: Respond, alice: User) -> None:
+    monologue = [{"role": "assistant", "content": "I think."}]
+    first = answered(respond(monologue), "So I am.")
+    second = answered(respond(monologue, previous_response_id=first["id"]), "Still.")
+
+    again = bearing(alice).post(f"/api/runs/{run_behind(second).pk}/retry")
+
+    assert again.status_code == 202
+    assert prompt_of(second).count("I think.") == 2
+
+
+def test_system_messages_hold_on_the_page_as_well(respond: Respond, alice: User) -> None:
+    items = [{"role": "system", "content": "Be a fox."}, {"role": "user", "content": "One?"}]
+    first = answered(respond(items, instructions="Be brief."), "One.")
+    chat = run_behind(first).chat
+
+    asked = (
+        bearing(alice)
+        .post(f"/api/chats/{chat.pk}/messages", {"content": "Two?"}, content_type="application/json")
+        .json()
+    )
+
+    by_page = {"id": f"resp_{UUID(asked['run_id']).hex}"}
+    assert "Be a fox." in prompt_of(by_page)
+    assert "Be brief." not in prompt_of(by_page)
+    further = respond("Three?", previous_response_id=answered(by_page, "Two.")["id"])
+    assert "Be a fox." in prompt_of(further)
+
+
+def test_a_copy_of_a_long_chat_leaves_its_oldest_messages_out(respond: Respond, model: Model) -> None:
+    Model.objects.filter(pk=model.pk).update(context_window=512)
+    last = answered(respond("The first question?"), "The first answer.")
+    for number in range(6):
+        last = answered(respond(f"{number}. {'word ' * 60}", previous_response_id=last["id"]), "Yes.")
+
+    passing = respond("And?", previous_response_id=last["id"], store=False, background=False)
+
+    assert passing is None
+    run = Run.objects.select_related("chat", "prompt", "model").order_by("-id")[0]
+    assert run.left_out > 0
+    assert run.input_tokens < 512
+
+
+@pytest.mark.parametrize("stop", ["\0", "\ud83d"])
+def test_a_stop_string_that_cannot_be_stored_is_refused(alice: User, model: Model, stop: str) -> None:
+    body = {"model": model.pk, "messages": [{"role": "user", "content": "Hi"}], "stop": stop}
+    answer = bearing(alice).post("/v1/chat/completions", body, content_type="application/json")
+    assert answer.status_code == 400
+    assert not Run.objects.exists()

@@ -7,10 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
+from django.conf import LazySettings
 
-from chat.models import Status
+from chat.models import Run, Status
+from chat.streaming import rows
 from tests.sse_client import request
-from tests.streaming.telling import TEXT, Telling, Web
+from tests.streaming.telling import TEXT, Telling, Web, until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 Events = Sequence[Mapping[str, Any]]
@@ -127,3 +129,30 @@ async def test_a_number_that_no_event_has_is_refused(web: Web, telling: Telling,
         error = (await answer.json())["error"]
 
     assert (answer.status, error["param"]) == (400, "starting_after")
+
+
+async def test_a_chat_that_is_deleted_meanwhile_ends_its_response_as_cancelled(web: Web, telling: Telling) -> None:
+    await telling.start()
+    reading = asyncio.create_task(read(web, telling))
+    await until(lambda: web.readers)
+    async with request(web.port, "DELETE", f"/api/chats/{telling.run.chat_id}", web.api.headers) as answer:
+        assert answer.status == 204
+
+    last = (await reading)[-1]
+
+    assert (last["type"], last["code"]) == ("error", "run_cancelled")
+
+
+async def test_what_was_begun_and_refused_does_not_go_on_unseen(
+    web: Web, telling: Telling, settings: LazySettings
+) -> None:
+    settings.STREAMS_PER_USER = 0
+    body = {"model": telling.run.model_id, "input": "Hi", "background": True, "stream": True}
+
+    async with request(web.port, "POST", "/v1/responses", web.api.headers, body) as answer:
+        assert (answer.status, (await answer.json())["error"]["reason"]) == (429, "too_many_streams")
+
+    new = Run.objects.exclude(pk=telling.run.pk).values_list("status", flat=True)
+    async with asyncio.timeout(20):
+        while await rows.ask(new.get) != Status.CANCELLED:  # noqa: ASYNC110  (rows have no event)
+            await asyncio.sleep(0.01)

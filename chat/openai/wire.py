@@ -1,0 +1,20 @@
+"""Server-sent events as OpenAI's clients read them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from chat.streaming import frames
+from chat.streaming.frames import Told
+
+
+def framed(data: Mapping[str, Any], name: str = "") -> bytes:
+    """One event; those of completions have no name."""
+    head = f"event: {name}\n" if name else ""
+    return f"{head}data: {frames.JSON.encode(data)}\n\n".encode()
+
+
+def waiting(told: Told) -> bytes:
+    """A run's place in its queue: a comment, since there is no event for that."""
+    return frames.comment(f"queued position={told.data['position']} eta_s={told.data['eta_s']}")
