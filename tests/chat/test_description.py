@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import jsonschema_rs
@@ -154,3 +157,17 @@ def test_its_page_shows_every_operation_and_runs_nothing(client: Client) -> None
     for code in set(codes.SPECIMENS) - ANYWHERE:
         assert f"<code>{code}</code>" in page
     assert ACTIVE.findall(page) == []
+
+
+def test_it_is_made_once_though_many_ask_for_it_first() -> None:
+    generation._made.cache_clear()
+    barrier = Barrier(8)
+
+    def ask(_: int) -> bytes:
+        barrier.wait()
+        return json.dumps(generation.document()).encode()
+
+    with ThreadPoolExecutor(8) as threads:
+        told = set(threads.map(ask, range(8)))
+
+    assert len(told) == 1

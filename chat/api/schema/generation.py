@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from functools import cache
+from threading import Lock
 from typing import Any
 
 from django.urls import URLPattern
@@ -16,6 +17,7 @@ from chat.api.base import View
 from chat.api.schema.operations import OPERATIONS
 
 PREFIX = "/api/"
+_making = Lock()
 Endpoint = tuple[str, str, str, Callable[..., Any]]
 
 
@@ -34,9 +36,14 @@ def below_api(endpoints: list[Endpoint]) -> list[Endpoint]:
     return sorted([*ours, *_streams()], key=lambda endpoint: order.index((endpoint[2], endpoint[0])))
 
 
-@cache
 def document() -> dict[str, Any]:
     """The OpenAPI document, the same for everybody. Not to be changed."""
+    with _making:  # drf-spectacular makes one at a time, and the first two who ask may come together
+        return _made()
+
+
+@cache
+def _made() -> dict[str, Any]:
     made: dict[str, Any] = SchemaGenerator().get_schema(request=None, public=True)  # type: ignore[no-untyped-call]
     return made
 
