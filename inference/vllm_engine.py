@@ -7,9 +7,11 @@ import os
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import asdict, dataclass, replace
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from inference.capacity import ModelShape
 from inference.engine import (
     EngineDead,
     EngineError,
@@ -95,6 +97,11 @@ class VllmEngine:
     def kv_cache(self) -> KvCache:
         """vLLM's paged cache, without the block that stands for none."""
         return _kv_cache(self._running().vllm_config)
+
+    @property
+    def shape(self) -> ModelShape:
+        """What the model takes of memory, as it was loaded."""
+        return _shape(self._running().vllm_config)
 
     async def start(self) -> None:
         """Load the model, which blocks the event loop for as long as vLLM needs. Raises `EngineDead` with the reason.
@@ -327,6 +334,32 @@ def _kv_cache(native: NativeConfig) -> KvCache:
     cache = native.cache_config
     usable = cache.num_gpu_blocks - 1
     return KvCache(min(usable, cache.kv_cache_size_tokens // cache.block_size), cache.block_size)
+
+
+def _shape(native: NativeConfig) -> ModelShape:
+    from vllm.utils.torch_utils import STR_DTYPE_TO_TORCH_DTYPE
+
+    model, cache = native.model_config, native.cache_config
+    kept = model.dtype if cache.cache_dtype == "auto" else STR_DTYPE_TO_TORCH_DTYPE[cache.cache_dtype]
+    return ModelShape(
+        layers=model.get_total_num_hidden_layers(),
+        kv_heads=model.get_total_num_kv_heads(),
+        head_size=model.get_head_size(),
+        kv_bytes=kept.itemsize,
+        parameters=_parameters(Path(model.model)),
+        weight_bytes=model.dtype.itemsize,
+    )
+
+
+def _parameters(folder: Path) -> int:
+    """As many as the files have; 0 where they are of another kind than safetensors."""
+    from safetensors import safe_open
+
+    count = 0
+    for file in folder.glob("*.safetensors"):
+        with safe_open(file, framework="pt") as weights:
+            count += sum(prod(weights.get_slice(name).get_shape()) for name in weights.keys())  # noqa: SIM118
+    return count
 
 
 def _check_wished_cache(native: NativeConfig) -> None:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from inference.host import Host, Runner, ServedModel
     from inference.queues import QueueNames
     from inference.tokens import Tokenizer
+    from inference.vllm_engine import VllmConfig
 
 logger = logging.getLogger("inference.worker")
 
@@ -188,23 +189,28 @@ async def open_runner(
         yield runner
 
 
+def vllm_config(config: WorkerConfig, folder: Path | str, context_window: int) -> VllmConfig:
+    """The real engine as these settings want it."""
+    from inference.vllm_engine import VllmConfig
+
+    return VllmConfig(
+        model_path=folder,
+        slots=config.slots,
+        max_model_len=context_window,
+        drain_s=config.drain_s,
+        gpu_memory_utilization=config.gpu_memory_utilization,
+        kv_cache_blocks=config.kv_cache_blocks,
+        max_num_batched_tokens=config.max_num_batched_tokens,
+    )
+
+
 def build_engine(config: WorkerConfig, served: ServedModel, tokenizer: Tokenizer) -> Engine:
     """The engine that the settings name, not yet started. Raises `ValueError` when its own cannot be read."""
     match config.engine:
         case EngineKind.VLLM:
-            from inference.vllm_engine import VllmConfig, VllmEngine
+            from inference.vllm_engine import VllmEngine
 
-            return VllmEngine(
-                VllmConfig(
-                    model_path=served.folder,
-                    slots=config.slots,
-                    max_model_len=served.context_window,
-                    drain_s=config.drain_s,
-                    gpu_memory_utilization=config.gpu_memory_utilization,
-                    kv_cache_blocks=config.kv_cache_blocks,
-                    max_num_batched_tokens=config.max_num_batched_tokens,
-                )
-            )
+            return VllmEngine(vllm_config(config, served.folder, served.context_window))
         case EngineKind.SCRIPTED:
             from inference.scripted_engine import Script, ScriptedEngine
 

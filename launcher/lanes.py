@@ -26,7 +26,9 @@ WAITING: Mapping[str, Sequence[str]] = {
     "faults": (
         "tests/faults",
         "tests/budgets",
+        "tests/clients",
         "tests/inference",
+        "tests/openai",
     ),
 }
 SUMMARY_WITHIN_S = 4

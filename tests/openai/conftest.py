@@ -17,5 +17,5 @@ def base_url(scripted_stack: Stack) -> str:
 
 @pytest.fixture
 def client(base_url: str, scripted_stack: Stack) -> Iterator[OpenAI]:
-    with OpenAI(base_url=base_url, api_key=scripted_stack.key, max_retries=0) as client:
+    with OpenAI(base_url=base_url, api_key=scripted_stack.key, max_retries=0, timeout=60) as client:
         yield client

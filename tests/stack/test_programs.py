@@ -1,4 +1,4 @@
-"""OpenAI's client, and the real engine with the default model."""
+"""OpenAI's client, and the real engine with the default model. Before those tests that end that engine."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from openai.types.chat import ChatCompletionMessageParam
 
 from tests.stack.stack import MODEL, Stack
 
+PATIENCE_S = 120
+
 CAPITAL: list[ChatCompletionMessageParam] = [{"role": "user", "content": "What is the capital of France?"}]
 COUNT: list[ChatCompletionMessageParam] = [
     {"role": "system", "content": "You count."},
@@ -19,7 +21,9 @@ COUNT: list[ChatCompletionMessageParam] = [
 
 @pytest.fixture
 def client(vllm_stack: Stack) -> Iterator[OpenAI]:
-    with OpenAI(base_url=f"http://127.0.0.1:{vllm_stack.port}/v1", api_key=vllm_stack.key) as client:
+    with OpenAI(
+        base_url=f"http://127.0.0.1:{vllm_stack.port}/v1", api_key=vllm_stack.key, timeout=PATIENCE_S
+    ) as client:
         yield client
 
 
