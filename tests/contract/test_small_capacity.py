@@ -6,8 +6,8 @@ import asyncio
 import re
 
 import pytest
-from django.core.management import call_command
 
+from inference import capacity_report
 from inference.capacity import Capacity
 from inference.engine import Generation, Sampling
 from inference.tokens import Tokenizer, Turn
@@ -54,14 +54,14 @@ async def test_as_many_sequences_run_together_as_predicted(small_engine: VllmEng
     assert engine.load().preemptions == before
 
 
-def test_the_command_tells_what_the_engines_own_log_does(
+def test_the_report_tells_what_the_engines_own_log_does(
     model: Model, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     Model.objects.filter(pk=model.pk).update(context_window=WINDOW)
     monkeypatch.setenv("KV_CACHE_BLOCKS", str(BLOCKS + 1))
     monkeypatch.setenv("VLLM_LOGGING_LEVEL", "INFO")
 
-    call_command("capacity", model.pk, "--length", "512", "--gpu", "24", "--no-speed")
+    assert capacity_report.main(["--model", model.pk, "--length", "512", "--gpu", "24", "--no-speed"]) == 0
 
     told, log = capfd.readouterr()
     [logged] = re.findall(r"KV cache size: ([\d,]+) tokens", told + log)
