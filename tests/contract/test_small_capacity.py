@@ -58,6 +58,7 @@ def test_the_report_tells_what_the_engines_own_log_does(
     model: Model, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     Model.objects.filter(pk=model.pk).update(context_window=WINDOW)
+    monkeypatch.setenv("DATABASE_POOL", "5")  # or the worker's, set by its host, would be that of tests to come
     monkeypatch.setenv("KV_CACHE_BLOCKS", str(BLOCKS + 1))
     monkeypatch.setenv("VLLM_LOGGING_LEVEL", "INFO")
 
