@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +20,7 @@ from tests.stack.stack import MODEL, Stack
 TEXT = "Grüße, 世界! سلام دنیا 👩‍👩‍👧‍👦."
 TOKENS = len(TEXT.encode())  # the scripted stack's engine takes one a byte
 PATIENCE_S = 60
+DOC = Path(__file__).parents[2] / "docs" / "openai.md"
 
 
 def asking(text: str) -> list[ChatCompletionMessageParam]:
@@ -163,6 +165,20 @@ def test_the_llm_command(base_url: str, scripted_stack: Stack, tmp_path: Path, h
     environ = {"LLM_USER_PATH": str(tmp_path), "LLM_LOAD_PLUGINS": ""}
 
     assert said_by(["-m", "llm", "-m", "palaver", scripted(TEXT), *how], environ) == TEXT
+
+
+def test_the_example_of_the_documentation_works(base_url: str, scripted_stack: Stack) -> None:
+    [example] = re.findall(r"```python\n(.*?)```", DOC.read_text(), re.DOTALL)
+    for shown, here in {
+        "http://127.0.0.1:8000/v1": base_url,
+        "pal_…": scripted_stack.key,
+        "SmolLM2-135M-Instruct": MODEL,
+        "What is the capital of France?": scripted("Paris.").replace('"', r"\"") + "?",
+    }.items():
+        assert shown in example
+        example = example.replace(shown, here)
+
+    assert said_by(["-c", example], {}) == "Paris."
 
 
 def said_by(arguments: list[str], environ: dict[str, str]) -> str:
