@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 from chat.models import Run
 from chat.wishes import Wishes
 from inference.engine import Sampling
@@ -22,5 +24,5 @@ def sampling_of(run: Run) -> Sampling:
     )
 
 
-def _wished(wish: float | None, setting: object) -> float:
-    return float(str(setting)) if wish is None else wish
+def _wished(wish: float | None, setting: Decimal) -> float:
+    return float(setting) if wish is None else wish

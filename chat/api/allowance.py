@@ -14,11 +14,11 @@ from django.utils.deprecation import MiddlewareMixin
 
 from chat import accounting, throttles
 from chat.api.authentication import Credential
+from chat.openai.errors import PREFIX
 
 # Among what belongs to one request, as WSGI's servers and applications name theirs.
 CREDENTIAL = "palaver.credential"
 HOUR_S = 3600
-OPENAI = "/v1/"
 
 
 def note(request: HttpRequest, credential: Credential) -> None:
@@ -43,7 +43,7 @@ def _headers(path: str, credential: Credential) -> dict[str, str]:
     throttle = throttles.requests()
     left, level = throttle.left(credential.name), accounting.buckets().level(credential.user.pk, limits)
     fill_s = ceil(limits.budget_tokens * HOUR_S / limits.refill_tokens_per_hour)
-    if path.startswith(OPENAI):
+    if path.startswith(PREFIX):
         of_requests = throttle.count, left.count, left.more_in_s
         of_tokens = limits.budget_tokens, level.tokens, ceil(level.full_in_s)
         return {**_as_openai("requests", *of_requests), **_as_openai("tokens", *of_tokens)}

@@ -12,10 +12,11 @@ from django.views import defaults
 
 from chat import outages, problems
 from chat.api.errors import problem_of, refusal
+from chat.openai.errors import PREFIX
 
 logger = logging.getLogger(__name__)
 # What programs ask for.
-PREFIXES = ("/api/", "/v1/", "/metrics")
+PREFIXES = ("/api/", PREFIX, "/metrics")
 
 
 class ProblemMiddleware(MiddlewareMixin):
