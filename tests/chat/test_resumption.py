@@ -148,18 +148,22 @@ async def test_it_goes_on_wherever_the_cut_was(run: Run, ids: list[int], cut: in
     assert generation.max_output_tokens == LONG - len(told_ids(entries, attempt=1))
 
 
-@pytest.mark.parametrize("cut", [0, 20, 56, 57, 58, 60, 70])
-async def test_before_a_stop_string_within_it_and_behind_it(run: Run, ids: list[int], cut: int) -> None:
+@pytest.mark.parametrize("cut", [0, 20, 28, 33, 34, 60])
+async def test_before_a_stop_string_within_it_and_behind_it(
+    run: Run, ids: list[int], cut: int, asked: list[Generation]
+) -> None:
     stop = "دنیا"
+    met_at = len(TEXT[: TEXT.index(stop)].encode()) + len(stop.encode())
     async with working(FAST) as worker:
         await worker.ask_rows(lambda: Run.objects.filter(pk=run.pk).update(wishes={"stop": [stop]}))
-        await dead_attempt(worker, run, ids[:cut], piece=3, stops=[stop])
+        await dead_attempt(worker, run, ids[:cut], piece=20, stops=[stop])
         await worker.attempts.run(run.pk)
         row, entries = await worker.row(run), await worker.entries(run)
 
     assert row.answer
     assert row.answer.content == told_text(entries) == TEXT[: TEXT.index(stop)]
     assert row.finish_reason == "stop"
+    assert bool(asked) == (cut < met_at)
     assert [entry.event for entry in entries if isinstance(entry.event, Reset) and entry.event.offset == 0] == (
         [] if cut else [Reset(0)]
     )
