@@ -29,7 +29,7 @@ from tests.sse_client import Api, Reading
 BLOCK = 128  # tokens of a KV cache block on CPU
 CACHED_AT_LEAST = 0.9
 LONG_ENOUGH = 10  # times what a turn may compute
-WINDOW, ANSWER_TOKENS = 8192, 100
+ANSWER_TOKENS = 100
 FOLLOW_UPS_S = 1.0  # until what is due behind an answer has a row
 LOOK_EVERY_S = 0.2
 WISHES = {"ENGINE": "vllm", "SLOTS": "4"}
@@ -53,7 +53,6 @@ ASIDES = (
     "and what somebody who has never heard of it ought to know first",
 )
 
-SET_WINDOW = "UPDATE scheduler_model SET context_window = %s"
 ROW = """
     SELECT input_tokens, cached_tokens, output_tokens, epoch, first_position, left_out,
            extract(epoch FROM first_token_at - started_at)::float * 1000
@@ -212,8 +211,6 @@ async def measured(turns: int, *, is_eager: bool) -> list[str]:
     folder = new_folder()
     try:
         async with running(Plan(workers=1, webs=1, reapers=1, wishes=WISHES), folder) as world:
-            with world.database() as database:
-                database.execute(SET_WINDOW, [WINDOW])
             return await _talked(Talk(world, is_eager=is_eager), turns)
     finally:
         remove(folder)

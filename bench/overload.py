@@ -90,7 +90,7 @@ class Asker:
         chat = (await self.api.post("/api/chats", {}))["id"]
         asked_at = time.monotonic()
         path = f"/api/chats/{chat}/messages"
-        async with request(self.api.port, "POST", path, self.api.headers, {"content": "Hi"}) as answer:
+        async with request(self.api.door, "POST", path, self.api.headers, {"content": "Hi"}) as answer:
             body = await answer.json()
         took_s = time.monotonic() - asked_at
         figures.answers[self.tier, answer.status] += 1

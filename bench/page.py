@@ -38,7 +38,7 @@ TOKENS_PER_S = 200
 SPAN = 1000  # tokens at either end
 WINDOW = 32_768
 ROOM = f"""
-    UPDATE scheduler_model SET context_window = {WINDOW}, max_output_tokens = {WINDOW // 2};
+    UPDATE scheduler_model SET max_output_tokens = {WINDOW // 2};
     UPDATE scheduler_tier SET max_output_tokens = {WINDOW // 2}, budget_tokens = 100000000, chat_turns = 1000;
 """
 SECTION = """## Part {number}
@@ -116,6 +116,7 @@ def main() -> None:
         "SCRIPT_TEXT": text,
         "SCRIPT_TOKENS_PER_S": str(TOKENS_PER_S),
         "SCRIPT_CONTEXT_WINDOW": str(WINDOW),
+        "MODEL_WINDOW": str(WINDOW),
     }
     with (
         tempfile.TemporaryDirectory() as folder,

@@ -95,7 +95,7 @@ class Replay:
         chat = (await api.post("/api/chats", {}))["id"]
         script = json.dumps({"text": "word " * prompt.output_tokens})
         body = {"content": f"[[script {script}]]"}
-        async with request(api.port, "POST", f"/api/chats/{chat}/messages", api.headers, body) as answer:
+        async with request(api.door, "POST", f"/api/chats/{chat}/messages", api.headers, body) as answer:
             await answer.body()
             self.answers[prompt.person.tier, answer.status] += 1
 

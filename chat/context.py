@@ -63,10 +63,15 @@ def for_another(run: Run, model: Model, answer_tokens: int = 0) -> Prompt:
 
     And `TokensError`.
     """
-    past = Past.of(run.chat_id, model.pk, before=run.prompt.position + 1)
+    return laid_out(past_of(run, model.pk), model, answer_tokens)
+
+
+def past_of(run: Run, model: str) -> Past:
+    """What was said up to the question of `run`; see `Past.of`. Raises `Message.DoesNotExist` when it was deleted."""
+    past = Past.of(run.chat_id, model, before=run.prompt.position + 1)
     if not past.lines:
         raise Message.DoesNotExist
-    return laid_out(replace(past, system=Wishes.of(run).system_prompt), model, answer_tokens)
+    return replace(past, system=Wishes.of(run).system_prompt)
 
 
 def for_run(run: Run) -> Prompt:
@@ -85,14 +90,28 @@ def for_run(run: Run) -> Prompt:
     return build(Past(run.chat_id, said, summed_up, system=Wishes.of(run).system_prompt), run.model, layout)
 
 
+def for_run_of_another_version(run: Run) -> Prompt:
+    """The same, counted anew: tokens may be others, and where the window is smaller the oldest turns are left out.
+
+    The row tells of it, since pages do, and so that the next attempt makes the same. Raises as `for_run`.
+    """
+    prompt = for_run(run)
+    if len(prompt.ids) >= run.model.context_window:
+        prompt = for_another(run, run.model, run.max_output_tokens)
+    layout, run.input_tokens = prompt.layout, len(prompt.ids)
+    placed = {"epoch": layout.epoch, "first_position": layout.first_position, "left_out": layout.left_out}
+    Run.objects.filter(pk=run.pk).update(input_tokens=run.input_tokens, **placed)
+    return prompt
+
+
 def build(past: Past, model: Model, layout: Layout) -> Prompt:
     """The prompt of that layout, ready for an answer. Raises `TokensError`."""
-    tokenizer, spoken = Tokenizer.load(model.source), turns(past, model, layout)
+    tokenizer, spoken = model.tokenizer, turns(past, model, layout)
     rendering = tokenizer.render(spoken)
     if not tokenizer.is_byte_level:
         ids: Sequence[int] = tokenizer.encode_chat(spoken)
     elif any(turn.role == Role.ASSISTANT for turn in spoken):
-        ids = hot_contexts.encoded(past.chat_id, tokenizer, rendering)
+        ids = hot_contexts.encoded(past.chat_id, model, rendering)
     else:
         ids = tokenizer.encode(rendering)
     return Prompt(ids, rendering, past.position, layout, *_warmth(past, model, layout, len(ids)), past.system)
@@ -175,16 +194,17 @@ def _turn(line: Line) -> Turn:
 def _warmth(past: Past, model: Model, layout: Layout, tokens: int) -> tuple[str, int]:
     """Who has computed the beginning of such a prompt, and how much of it beyond the system prompt, which all have."""
     last, epoch = past.last, past.epoch
-    if last and (last.model, last.epoch, last.first_position) == (model.pk, layout.epoch, layout.first_position):
+    place = (model.pk, model.version_id, layout.epoch, layout.first_position)
+    if last and (last.model, last.version, last.epoch, last.first_position) == place:
         worker, warm = last.worker, last.tokens
-    elif (epoch.model, epoch.number, epoch.upto + 1) == (model.pk, layout.epoch, layout.first_position):
+    elif (epoch.model, epoch.version, epoch.number, epoch.upto + 1) == place:
         worker, warm = epoch.worker, epoch.warm_tokens
     else:
         return "", 0
-    own = min(warm, tokens) - _system_tokens(model.source, system_prompt(past, model))
+    own = min(warm, tokens) - _system_tokens(model.tokenizer, system_prompt(past, model))
     return worker, max(0, own) if worker else 0
 
 
 @lru_cache
-def _system_tokens(source: str, system_prompt: str) -> int:
-    return Tokenizer.load(source).count(system_prompt)
+def _system_tokens(tokenizer: Tokenizer, system_prompt: str) -> int:
+    return tokenizer.count(system_prompt)

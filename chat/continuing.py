@@ -30,7 +30,7 @@ def carried(user: User, origin: Chat) -> str:
     Raises `scheduler.errors.ModelUnknown`, `inference.tokens.TokensError`.
     """
     model = Model.objects.pick(user.tier.slug)
-    paper = _Paper(Tokenizer.load(model.source), model.context_window * CARRIED_PERCENT // 100)
+    paper = _Paper(model.tokenizer, model.context_window * CARRIED_PERCENT // 100)
     summary = origin.summaries.order_by("-epoch").first()
     newest_first = origin.messages.standing().order_by("-position")
     behind = newest_first.filter(position__gt=summary.upto if summary else 0)[:MOST_MESSAGES]

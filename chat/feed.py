@@ -12,6 +12,7 @@ from uuid import UUID
 from django.conf import settings
 from rest_framework.utils.encoders import JSONEncoder
 
+from inference import servers
 from scheduler.dispensable import shared
 
 JSON = JSONEncoder(ensure_ascii=False)
@@ -77,10 +78,7 @@ def tell(user_id: UUID, *events: Event) -> None:
     redis = shared(settings.STREAMS_URL)
 
     def publish() -> None:
-        with redis.client.pipeline(transaction=False) as pipe:
-            for event in events:
-                pipe.publish(channel(user_id), written(event))
-            pipe.execute()
+        servers.publish(redis.client, channel(user_id), map(written, events))
 
     redis.ask(publish, otherwise=None)
 

@@ -11,7 +11,7 @@ from django.db import transaction
 from chat import accounting
 from chat.models import Message, Outcome, Role, Run, Status
 from chatsite.database.prepared import insert, planned
-from inference.tokens import Tokenizer, TokensError
+from inference.tokens import TokensError
 
 REPLACE = """
     UPDATE chat_message SET replaced_at = statement_timestamp()
@@ -62,7 +62,7 @@ def _store_answer(run: Run, message_id: UUID, text: str, tokens: Tokens) -> None
 
 def _tokens(run: Run, text: str, outcome: Outcome) -> Tokens:
     try:
-        tokenizer = Tokenizer.load(run.model.source)
+        tokenizer = run.model.tokenizer
         ids = list(outcome.token_ids) if tokenizer.stands_for(outcome.token_ids, text) else None
         return Tokens(tokenizer.count(text), ids)
     except TokensError:

@@ -11,7 +11,6 @@ from chat.context import Layout, Prompt
 from chat.models import Message, Role, Run, Summary
 from chat.past import Epoch, Line, Past, lines, starts
 from chat.said import said
-from inference.tokens import Tokenizer
 from scheduler.admission import room_for_answer
 from scheduler.models import Model
 
@@ -74,7 +73,7 @@ class Room:
     @classmethod
     def of(cls, epoch: Epoch, model: Model, max_output_tokens: int) -> Self:
         """Behind an epoch's summary."""
-        tokenizer, whole = Tokenizer.load(model.source), cls.without_fixed(model, max_output_tokens).turns
+        tokenizer, whole = model.tokenizer, cls.without_fixed(model, max_output_tokens).turns
         fixed = tokenizer.count(model.system_prompt) + tokenizer.count(epoch.text)
         return cls(fixed, max(1, whole - fixed))
 
@@ -112,7 +111,7 @@ def prefix(run: Run, text: str) -> Sequence[int]:
     while said and said[-1].role == Role.USER:
         said.pop()  # a turn under way
     past = Past(run.chat_id, said, Epoch(run.epoch + 1, run.prompt.position, text.strip()))
-    tokenizer, layout = Tokenizer.load(run.model.source), Layout(run.epoch + 1, run.prompt.position + 1)
+    tokenizer, layout = run.model.tokenizer, Layout(run.epoch + 1, run.prompt.position + 1)
     return tokenizer.encode_chat(context.turns(past, run.model, layout), add_generation_prompt=False)
 
 
@@ -143,7 +142,7 @@ def _past(run: Run) -> Past:
 
 def _last_folded(past: Past, model: Model, verbatim_tokens: int) -> int:
     """The position up to which to fold: what is behind it has so many tokens at most, but for the last question."""
-    tokenizer, questions = Tokenizer.load(model.source), starts(past.lines)
+    tokenizer, questions = model.tokenizer, starts(past.lines)
     kept, first_kept = 0, questions[-1] if questions else 1
     for line in reversed(past.lines):
         kept += len(line.token_ids) if line.token_ids else tokenizer.count(line.content)

@@ -30,6 +30,7 @@ from chat.releases import Releases
 from chat.resumption import resume
 from chat.rows import DatabaseAway, Rows
 from chat.sampling import sampling_of
+from chat.serving import Served
 from chat.wishes import Wishes
 from chatsite.database.prepared import Prepared
 from inference.engine import EngineDead, FinishReason, Generation, GenerationFailed, PromptRejected
@@ -59,6 +60,7 @@ class Attempts:
 
     def __init__(self, workplace: Workplace, rows: Rows, leases: Leases, releases: Releases, beside: Beside) -> None:
         self._worker_name = workplace.worker_name
+        self._served = Served.at(workplace)
         self._engine = workplace.engine
         self._streams = workplace.streams
         self._writer = workplace.writer
@@ -84,6 +86,10 @@ class Attempts:
     def report(self) -> Mapping[str, float]:
         """The engine's slots and load, and what of its KV cache is left to give."""
         return {"slots": self._engine.slots, **asdict(self._engine.load()), **self._gate.report()}
+
+    async def take_no_more(self) -> None:
+        """Have nothing kept for this worker from now on."""
+        await self._releases.leave()
 
     async def hand_back(self) -> None:
         """Stop what is being generated, and what is about to be."""
@@ -150,7 +156,9 @@ class Attempts:
     async def _claim(self, summons: Summons) -> Attempt | None:
         run_id = summons.run_id
         try:
-            run, claim, prompt = await self._rows.insist(take_run, run_id, self._worker_name, self._leases.lease)
+            run, claim, prompt = await self._rows.insist(
+                take_run, run_id, self._worker_name, self._leases.lease, self._served
+            )
         except RunTaken:
             logger.info("run.taken run=%s", run_id)
             return None
@@ -197,7 +205,7 @@ class Attempts:
             stream = self._writer.begin(*names)  # beside the engine, which is waited for anyway
         else:
             stream = await self._writer.open(*names)  # what is read from here on is written by nobody before us
-            await resume(attempt, stream, self._streams, self._rows)
+            await resume(attempt, stream, self._streams, self._rows, self._tokenizer)
         outcome = await self._write(attempt, stream)
         await self._end(attempt, stream, attempt.draft.text, outcome)
 
@@ -221,7 +229,7 @@ class Attempts:
         draft = attempt.draft
         attempt.check()
         if attempt.prompt is None:
-            attempt.prompt = await self._rows.insist(context.for_run, attempt.run)
+            attempt.prompt = await self._rows.insist(prompt_of, attempt.run, attempt.claim)
             attempt.check()  # what came meanwhile found nothing to abort
         prompt = attempt.prompt
         if draft.is_stopped:
@@ -268,7 +276,7 @@ class Attempts:
         """What the chat's next turn will begin with."""
         if attempt.prompt and attempt.run.answer_id and attempt.run.chat.is_kept:
             answer = Answer(attempt.draft.text, attempt.draft.token_ids)
-            hot_contexts.keep(attempt.run.chat_id, self._tokenizer, attempt.prompt, answer)
+            hot_contexts.keep(attempt.run.chat_id, attempt.run.model, attempt.prompt, answer)
             # Behind it: one that is deleted from now on is forgotten by whoever deletes it.
             if CHAT.first(chat=attempt.run.chat_id) is None:
                 hot_contexts.forget(attempt.run.chat_id)
@@ -324,24 +332,34 @@ async def attempts_on(workplace: Workplace, lease: timedelta) -> AsyncIterator[A
         rows.close()
 
 
-def take_run(run_id: UUID, worker: str, lease: timedelta) -> tuple[Run, Claim, Prompt | None]:
+def take_run(run_id: UUID, worker: str, lease: timedelta, served: Served | None) -> tuple[Run, Claim, Prompt | None]:
     """Claim a run, with its prompt: the engine waits for both. Raises `RunTaken`.
 
     None where the prompt cannot be made now: the claim stands, and whoever needs the prompt is told why.
     """
-    run, claim = claim_run(run_id, worker, lease)
+    run, claim = claim_run(run_id, worker, lease, served)
     if run.kind != Run.Kind.REPLY:
         return run, claim, None
     try:
-        return run, claim, context.for_run(run)
+        return run, claim, prompt_of(run, claim)
     except (Message.DoesNotExist, TokensError, *DatabaseAway):
         return run, claim, None
 
 
-def claim_run(run_id: UUID, worker: str, lease: timedelta) -> tuple[Run, Claim]:
-    """Take a run, and read what its attempt needs. Raises `RunTaken`."""
-    claim = Run.objects.claim(run_id, worker, lease)
-    return Run.objects.claimed(claim), claim
+def prompt_of(run: Run, claim: Claim) -> Prompt:
+    """Of a claimed run. Raises `Message.DoesNotExist`, `TokensError`."""
+    make = context.for_run if run.version_id == claim.version_before else context.for_run_of_another_version
+    return make(run)
+
+
+def claim_run(run_id: UUID, worker: str, lease: timedelta, served: Served | None = None) -> tuple[Run, Claim]:
+    """Take a run, and read what its attempt needs; its model is as it is served here. Raises `RunTaken`."""
+    claim = Run.objects.claim(run_id, worker, lease, version=served.version if served else None)
+    run = Run.objects.claimed(claim)
+    if served:
+        run.version_id = served.version
+        served.show(run.model)
+    return run, claim
 
 
 def continued(attempt: Attempt, prompt_ids: Sequence[int]) -> Generation | None:

@@ -1,8 +1,8 @@
 """Hot contexts: the ids of a chat so far, prompt and answer, so that its next turn tokenises what is new only.
 
 Kept in the streams' Redis for half an hour. One is used where the chat's rendering begins with what has its digest:
-another model, system prompt, summary or answer has another, and so has a template that changes turns when others
-follow. A miss costs a tokenising and changes nothing: rows have the ids of answers too.
+another model or version, system prompt, summary or answer has another, and so has a template that changes turns when
+others follow. A miss costs a tokenising and changes nothing: rows have the ids of answers too.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from django.conf import settings
 from redis import Redis
 
 from inference.rendering import Answer, Rendering
-from inference.tokens import Tokenizer
 from scheduler.dispensable import shared
+from scheduler.models import Model
 
 T = TypeVar("T")
 
@@ -48,10 +48,10 @@ class HotContext:
         ids.frombytes(zlib.decompress(stored[head:]))
         return cls(stored[:DIGEST_BYTES], int.from_bytes(stored[DIGEST_BYTES:head]), ids)
 
-    def rest_of(self, rendering: Rendering, tokenizer: Tokenizer) -> Rendering | None:
+    def rest_of(self, rendering: Rendering, model: Model) -> Rendering | None:
         """What comes behind it in a rendering that begins with it; None for any other."""
         divided = rendering.cut(self.controls)
-        if divided is None or divided[0].digest(tokenizer.fingerprint) != self.digest:
+        if divided is None or divided[0].digest(_maker(model)) != self.digest:
             return None
         return divided[1]
 
@@ -73,13 +73,13 @@ def context_key(chat_id: UUID) -> str:
     return f"context:{chat_id}"
 
 
-def encoded(chat_id: UUID, tokenizer: Tokenizer, rendering: Rendering) -> Sequence[int]:
+def encoded(chat_id: UUID, model: Model, rendering: Rendering) -> Sequence[int]:
     """The rendering's ids; of its beginning those that are kept. One round trip, none where Redis is away."""
     kept = read(chat_id)
-    rest = kept.rest_of(rendering, tokenizer) if kept else None
+    rest = kept.rest_of(rendering, model) if kept else None
     if kept and rest:
-        return [*kept.ids, *tokenizer.encode(rest)]
-    return tokenizer.encode(rendering)
+        return [*kept.ids, *model.tokenizer.encode(rest)]
+    return model.tokenizer.encode(rendering)
 
 
 def read(chat_id: UUID) -> HotContext | None:
@@ -91,13 +91,19 @@ def read(chat_id: UUID) -> HotContext | None:
         return None  # of another release
 
 
-def keep(chat_id: UUID, tokenizer: Tokenizer, prompt: Encoded, answer: Answer) -> None:
+def keep(chat_id: UUID, model: Model, prompt: Encoded, answer: Answer) -> None:
     """Keep a prompt and its answer for the chat's next turn; nothing where that could not have the answer's ids."""
+    tokenizer = model.tokenizer
     if not (tokenizer.is_byte_level and tokenizer.stands_for(answer.token_ids, answer.text)):
         return
     rendering, ids = prompt.rendering.answered(answer), [*prompt.ids, *answer.token_ids]
-    packed = HotContext(rendering.digest(tokenizer.fingerprint), rendering.controls, ids).packed()
+    packed = HotContext(rendering.digest(_maker(model)), rendering.controls, ids).packed()
     _ask(lambda redis: bool(redis.set(context_key(chat_id), packed, ex=KEPT_S)), otherwise=False)
+
+
+def _maker(model: Model) -> bytes:
+    """Whose ids they are."""
+    return b"%d:" % (model.version_id or 0) + model.tokenizer.fingerprint
 
 
 def forget(chat_id: UUID) -> None:

@@ -86,7 +86,7 @@ def inspect(chat: Chat, model: Model, question: str) -> Inspection:
     """The prompt that a question would make now. Raises `TokensError`."""
     answer_tokens = admission.longest_answer(model, chat.owner.limits, None)
     past = Past.of(chat.pk, model.pk).asked(question)
-    prompt, tokenizer = context.laid_out(past, model, answer_tokens), Tokenizer.load(model.source)
+    prompt, tokenizer = context.laid_out(past, model, answer_tokens), model.tokenizer
     turns = context.turns(past, model, prompt.layout)
     return Inspection(
         model,
@@ -94,7 +94,7 @@ def inspect(chat: Chat, model: Model, question: str) -> Inspection:
         _parts(past, model, prompt, turns),
         answer_tokens,
         folding.Room.of(past.epoch, model, answer_tokens).fold_from,
-        _hot(chat, tokenizer, prompt),
+        _hot(chat, model, prompt),
         _takes_turns_as_they_are(tokenizer, prompt, turns),
     )
 
@@ -102,7 +102,7 @@ def inspect(chat: Chat, model: Model, question: str) -> Inspection:
 def _parts(past: Past, model: Model, prompt: Prompt, turns: Sequence[Turn]) -> Sequence[Part]:
     """The template has what the others leave."""
     sources = _sources(past, model, prompt)
-    found = {part.name: part for part in _contents(Tokenizer.load(model.source), sources, prompt, turns)}
+    found = {part.name: part for part in _contents(model.tokenizer, sources, prompt, turns)}
     around = len(prompt.ids) - sum(part.tokens for part in found.values())
     system, summary = (found.pop(name, Part(name, note="none")) for name in (SYSTEM_PROMPT, SUMMARY))
     left_out = Part("left out", note=_left_out(prompt.layout))
@@ -164,11 +164,11 @@ def _why_anew(tokenizer: Tokenizer, source: _Source, *, is_alone: bool, splices:
     return next((f"tokenised anew: {reason}" for reason, holds in reasons.items() if holds), "")
 
 
-def _hot(chat: Chat, tokenizer: Tokenizer, prompt: Prompt) -> str:
+def _hot(chat: Chat, model: Model, prompt: Prompt) -> str:
     kept = hot_contexts.read(chat.pk)
     if kept is None:
         return "none"
-    is_hit = tokenizer.is_byte_level and kept.rest_of(prompt.rendering, tokenizer) is not None
+    is_hit = model.tokenizer.is_byte_level and kept.rest_of(prompt.rendering, model) is not None
     return f"{'hit' if is_hit else 'miss'}, {len(kept.ids)} tokens kept"
 
 

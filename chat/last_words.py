@@ -15,12 +15,13 @@ from uuid import UUID
 from django.conf import settings
 from redis import Redis
 from redis.backoff import NoBackoff
-from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import ResponseError
 from redis.retry import Retry
 
 from chat import endings
 from chat.emitted import Emitted
 from chat.models import Run
+from inference.servers import AWAY, away_as_lost, blocking
 from inference.streams import (
     ENDED_TTL_S,
     PAGE_ENTRIES,
@@ -70,8 +71,10 @@ def untold(ended: Iterable[Run]) -> list[Run]:
     pipeline = _client().pipeline(transaction=False)
     for run in runs:
         pipeline.xrevrange(run_key(run.pk), count=1)
+    with away_as_lost():
+        last = pipeline.execute()
     # One without a stream has no readers to tell.
-    return [run for run, newest in zip(runs, pipeline.execute(), strict=True) if newest and not _is_end(run, newest)]
+    return [run for run, newest in zip(runs, last, strict=True) if newest and not _is_end(run, newest)]
 
 
 def _is_end(run: Run, newest: list[tuple[bytes, object]]) -> bool:
@@ -101,7 +104,8 @@ def forget(run_ids: Collection[UUID]) -> None:
 def drop(run_ids: Collection[UUID]) -> None:
     """Drop the streams of runs. Raises `RedisError`."""
     if run_ids:
-        _client().unlink(*map(run_key, run_ids))
+        with away_as_lost():
+            _client().unlink(*map(run_key, run_ids))
 
 
 def _append(run_id: UUID, entry_id: EntryId, event: Event, ttl_s: int) -> None:
@@ -132,12 +136,12 @@ def _client() -> Redis:
 def _connected(url: str) -> Redis:
     # Once more, at once: a pooled connection may have died since it was last used. An entry that is there is refused.
     retry = Retry(NoBackoff(), retries=1)
-    return Redis.from_url(url, socket_timeout=TIMEOUT_S, socket_connect_timeout=TIMEOUT_S, retry=retry)
+    return blocking(url, socket_timeout=TIMEOUT_S, socket_connect_timeout=TIMEOUT_S, retry=retry)
 
 
 @contextmanager
 def _robustly(act: str, of: UUID) -> Iterator[None]:
     try:
         yield
-    except (RedisError, OSError) as error:
+    except AWAY as error:
         logger.warning("streams.%s_failed of=%s error=%s", act, of, type(error).__name__)

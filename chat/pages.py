@@ -25,13 +25,15 @@ from chat.api.errors import problem_of
 from chat.connections import given_back
 from chat.endings import DETAILS
 from chat.exporting import Form
+from chat.lists import listed
 from chat.models import Chat, User
-from chat.turns import CUT_OFF, STOPPED, Tail, tail, turns
+from chat.turns import CUT_OFF, STOPPED, Tail, Turn, tail, turns
 from chat.usage import Budget, Day, own_limits_until
 from chatsite.languages import edition
 from inference.tokens import TokensError
+from scheduler.auto import Pick
 from scheduler.errors import ModelUnknown
-from scheduler.models import Model
+from scheduler.models import AUTO, Model
 
 CHATS_A_PAGE = 30
 MESSAGES_A_PAGE = 50
@@ -86,7 +88,7 @@ def of_chat(request: HttpRequest, chat_id: UUID, unsent: Unsent | None = None) -
     """The page of a chat. Raises `Http404`."""
     chats = Chat.objects.visible_to(_user(request)).with_opening()
     chat = get_object_or_404(chats.with_questions().with_beginning(), pk=chat_id)
-    shown = {**_frame(request), **_transcript(chat, request.GET.get("cursor")), "chat": chat}
+    shown = {**_frame(request), **_transcript(request, chat), "chat": chat}
     shown |= {"origin": chats.filter(pk=chat.continues_id).first() if chat.continues_id else None}
     shown |= {**_models(request, shown["tail"]), **_room(request, chat, shown["tail"])}
     return _answer(request, {**shown, "ask_address": reverse("ask", args=[chat.pk])}, unsent)
@@ -145,7 +147,7 @@ def _frame(request: HttpRequest, cursor: str | None = None) -> dict[str, Any]:
     """What stands around a chat: the list of chats, and whose it is."""
     mine = Chat.objects.visible_to(_user(request)).with_live_run().worth_listing()
     try:
-        chats, older = paging.chats_behind(mine, cursor, CHATS_A_PAGE)
+        chats, older = listed(request, lambda: paging.chats_behind(mine, cursor, CHATS_A_PAGE))
     except problems.CursorInvalid as error:
         raise Http404 from error
     return {
@@ -162,19 +164,25 @@ def _frame(request: HttpRequest, cursor: str | None = None) -> dict[str, Any]:
     }
 
 
-def _transcript(chat: Chat, cursor: str | None) -> dict[str, Any]:
-    # The run first: one that ends between the two queries is still followed, and its answer found to be there.
-    stands = tail(chat)
-    try:
+def _transcript(request: HttpRequest, chat: Chat) -> dict[str, Any]:
+    cursor = request.GET.get("cursor")
+
+    def read() -> tuple[Tail, list[Turn], str | None]:
+        # The run first: one that ends between the two queries is still followed, and its answer found to be there.
+        stands = tail(chat)
         messages, earlier = paging.messages_before(chat, cursor, MESSAGES_A_PAGE)
+        return stands, turns(messages, to_the_end=not cursor), earlier
+
+    try:
+        stands, said, earlier = listed(request, read)
     except problems.CursorInvalid as error:
         raise Http404 from error
     address = reverse("conversation", args=[chat.pk])
-    html = markup.of_answers(messages)
+    html = markup.of_answers([turn.message for turn in said])
     return {
         "tail": stands,
         "window": stands.window,
-        "turns": [replace(turn, html=html.get(turn.message.pk)) for turn in turns(messages, to_the_end=not cursor)],
+        "turns": [replace(turn, html=html.get(turn.message.pk)) for turn in said],
         "is_newest": not cursor,
         "earlier": _behind(address, earlier),
     }
@@ -188,11 +196,14 @@ def _room(request: HttpRequest, chat: Chat, stands: Tail) -> dict[str, Any]:
 
 
 def _models(request: HttpRequest, stands: Tail) -> dict[str, Any]:
-    """The models to pick from; the chat's last one is picked already."""
-    usable = list(Model.objects.usable_by(_user(request).tier.slug).order_by("-is_default", "name"))
-    last = stands.run.model_id if stands.run else None
-    picked = next((model.slug for model in usable if model.slug == last), None)
-    return {"models": usable, "picked": picked or next((model.slug for model in usable), None)}
+    """The models to pick from, behind Auto where it is offered; what was picked last is so already, else the first."""
+    tier = _user(request).tier.slug
+    usable = list(Model.objects.usable_by(tier).order_by("-is_default", "name"))
+    offered = [AUTO] if Pick.among(usable, tier) else []
+    slugs = [*offered, *(model.slug for model in usable)]
+    last = None if stands.run is None else AUTO if stands.run.auto else stands.run.model_id
+    picked = last if last in slugs else next(iter(slugs), None)
+    return {"models": usable, "auto": AUTO if offered else None, "picked": picked}
 
 
 def _behind(address: str, cursor: str | None) -> str | None:

@@ -36,6 +36,7 @@ class Epoch:
     upto: int = 0
     text: str = ""
     model: str = ""
+    version: int | None = None
     worker: str = ""
     warm_tokens: int = 0
 
@@ -45,6 +46,7 @@ class LastReply:
     """The run before: what its prompt held, and the worker that has it and its answer in its prefix cache."""
 
     model: str
+    version: int | None
     epoch: int
     first_position: int
     worker: str
@@ -64,10 +66,10 @@ class Past:
 
     # One statement for a POST. By hand: through the ORM it would be three.
     SQL: ClassVar = """
-        SELECT summary.epoch, summary.upto, summary.text, coalesce(maker.model_id, ''),
+        SELECT summary.epoch, summary.upto, summary.text, coalesce(maker.model_id, ''), maker.version_id,
                coalesce(maker.worker, ''), summary.warm_tokens,
-               last.model_id, last.epoch, last.first_position, last.worker, last.input_tokens + last.output_tokens,
-               last.wishes ->> 'system'
+               last.model_id, last.version_id, last.epoch, last.first_position, last.worker,
+               last.input_tokens + last.output_tokens, last.wishes ->> 'system'
           FROM (SELECT 1) one
           LEFT JOIN LATERAL (SELECT * FROM chat_summary WHERE chat_id = %(chat)s ORDER BY epoch DESC LIMIT 1) summary
                  ON true
@@ -82,18 +84,22 @@ class Past:
         """All of it, or what stands before a position. Two queries: what came between them is in neither.
 
         Lines begin behind the summary, and where the last prompt to the same model began: it was too long otherwise.
+        Without a model they are all behind the summary: see `as_for`.
         """
         with planned() as cursor:
             names: dict[str, Any] = {"chat": chat_id}
             cursor.execute(cls.SQL, names)
             row = cursor.fetchone()
         assert row is not None
-        epoch = Epoch() if row[0] is None else Epoch(*row[:6])
-        last = None if row[6] is None else LastReply(*row[6:])
-        start = epoch.upto + 1
-        if last and (last.model, last.epoch) == (model, epoch.number):
-            start = max(start, last.first_position)
+        epoch = Epoch() if row[0] is None else Epoch(*row[:7])
+        last = None if row[7] is None else LastReply(*row[7:])
+        start = _start(epoch, last, model)
         return cls(chat_id, lines(chat_id, start, before), epoch, last, last.system if last else None)
+
+    def as_for(self, model: str) -> Past:
+        """What was read for no model in particular, as it would have been read for this one."""
+        start = _start(self.epoch, self.last, model)
+        return replace(self, lines=[line for line in self.lines if line.position >= start])
 
     @property
     def end(self) -> int:
@@ -129,6 +135,11 @@ def lines(chat_id: UUID, start: int, before: int | None = None) -> list[Line]:
     with planned() as cursor:
         cursor.execute(LINES, names)
         return [Line(*row) for row in cursor.fetchall()]
+
+
+def _start(epoch: Epoch, last: LastReply | None, model: str) -> int:
+    is_same = last and (last.model, last.epoch) == (model, epoch.number)
+    return max(epoch.upto + 1, last.first_position) if last and is_same else epoch.upto + 1
 
 
 def starts(of: Iterable[Line]) -> list[int]:

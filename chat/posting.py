@@ -27,8 +27,8 @@ from chat.connections import given_back
 from chat.models import Chat, IdempotencyKey, KeyLost, User
 from chat.turns import Tail, tail
 from inference.tokens import TokensError
+from scheduler.auto import Pick
 from scheduler.errors import SchedulerError
-from scheduler.models import Model
 
 # A second press of Send waits for what the first one makes, for three seconds at most.
 PAUSES_S = (0.1, 0.2, 0.4, 0.8, 1.5)
@@ -83,7 +83,8 @@ def ask(request: HttpRequest, chat_id: UUID | None = None) -> HttpResponse:
     try:
         throttles.requests().take(f"session:{session_digest(request)}")
         content.check(written.content)
-        question = services.Question(written.content, Model.objects.pick(written.user.tier.slug, written.model or None))
+        pick = Pick.of(written.user.tier.slug, written.model or None)
+        question = services.Question(written.content, pick.model, rules=pick.rules)
         chat = chat or _opened(written)
         _asked(written, chat, question)
     except (problems.Problem, SchedulerError, TokensError, KeyLost) as error:

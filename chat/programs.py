@@ -8,15 +8,15 @@ from dataclasses import dataclass, field, replace
 
 from chat import content as rules
 from chat import context, problems
-from chat.context import Layout, Prompt
+from chat.auto import Asking, Chosen, LayOut
+from chat.context import Layout
 from chat.models import Chat, Message, Role, Run, Status, User
 from chat.past import Past
-from chat.standing import Standing
-from chat.submission import HistoryMoved, Submission, check_standing, output_cap
+from chat.submission import HistoryMoved, Submission, output_cap
 from chat.wishes import Wishes, joined
-from inference.tokens import TemplateRefused, Tokenizer
-from scheduler import admission
-from scheduler.models import Model
+from inference.tokens import TemplateRefused
+from scheduler.auto import Pick
+from scheduler.models import Model, RoutingRule
 
 MOST_MESSAGES = 2000
 
@@ -41,13 +41,17 @@ class MessagesRefused(problems.Invalid):
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Messages, of which the model is to answer the last, and whether they are kept as a chat."""
+    """Messages, of which the model is to answer the last, and whether they are kept as a chat.
+
+    With `rules` they are for Auto, as a `chat.services.Question` is.
+    """
 
     messages: Sequence[tuple[Role, str]]
     model: Model
     wishes: Wishes = field(default_factory=Wishes)
     max_output_tokens: int | None = None
     is_kept: bool = False
+    rules: Sequence[RoutingRule] = ()
 
 
 def ask(user: User, asked: Asked, *, may_leave_out: bool = False) -> Run:
@@ -57,14 +61,15 @@ def ask(user: User, asked: Asked, *, may_leave_out: bool = False) -> Run:
     """
     _check(asked)
     chat = Chat(owner=user, is_kept=asked.is_kept, title=_title(asked) if asked.is_kept else "")
-    check_standing(user, asked.model, Standing.of(user, chat, asked.model))
+    asking = _asking(user, chat, asked)
+    standing = asking.look()
     past = Past(chat.pk, (), system=asked.wishes.system_prompt).said(asked.messages)
-    if may_leave_out:
-        prompt = _laid_out(user, asked, past)
-    else:
-        with _template_heeded():
-            prompt = context.build(past, asked.model, Layout())
-    return _submission(user, chat, asked, past, prompt).store()
+    with _template_heeded():
+        if may_leave_out:
+            chosen = asking.choose(standing, _laying_out(asking, past))
+        else:
+            chosen = asking.choose(standing, lambda model: context.build(past, model, Layout()))
+    return _submission(asking, asked, past, chosen).store()
 
 
 def go_on(user: User, run: Run, asked: Asked) -> Run:
@@ -86,22 +91,25 @@ def go_on(user: User, run: Run, asked: Asked) -> Run:
 def _behind(user: User, run: Run, asked: Asked) -> Run:
     """In its chat. Raises `HistoryMoved` where that has gone on."""
     _check(asked)
-    chat, model = run.chat, asked.model
-    check_standing(user, model, Standing.of(user, chat, model))
-    past = Past.of(chat.pk, model.pk)
+    chat = run.chat
+    asking = _asking(user, chat, asked)
+    standing = asking.look()
+    past = Past.of(chat.pk, "" if asking.pick.is_auto else asked.model.pk)
     last = run.answer or run.prompt
     if last.replaced_at or past.end != last.position:
         raise HistoryMoved
     past = replace(past, system=asked.wishes.system_prompt).said(asked.messages)
-    prompt = _laid_out(user, asked, past)
-    return _submission(user, chat, asked, past, prompt).store()
-
-
-def _laid_out(user: User, asked: Asked, past: Past) -> Prompt:
     with _template_heeded():
-        return context.laid_out(
-            past, asked.model, admission.longest_answer(asked.model, user.limits, asked.max_output_tokens)
-        )
+        chosen = asking.choose(standing, _laying_out(asking, past))
+    return _submission(asking, asked, past, chosen).store()
+
+
+def _asking(user: User, chat: Chat, asked: Asked) -> Asking:
+    return Asking(user, chat, Pick(asked.model, asked.rules), asked.max_output_tokens)
+
+
+def _laying_out(asking: Asking, past: Past) -> LayOut:
+    return lambda model: context.laid_out(past.as_for(model.pk), model, asking.answer_tokens(model))
 
 
 def _said_with(run: Run) -> Sequence[tuple[Role, str]]:
@@ -118,16 +126,18 @@ def _check(asked: Asked) -> None:
         rules.check_storable(text)
 
 
-def _submission(user: User, chat: Chat, asked: Asked, past: Past, prompt: Prompt) -> Submission:
-    cap = output_cap(user, asked.model, prompt, asked.max_output_tokens, what="These messages make")
-    count = Tokenizer.load(asked.model.source).count if asked.is_kept else len
+def _submission(asking: Asking, asked: Asked, past: Past, chosen: Chosen) -> Submission:
+    user, chat, model, prompt = asking.user, asking.chat, chosen.model, chosen.prompt
+    cap = output_cap(user, model, prompt, asked.max_output_tokens, what="These messages make")
+    count = model.tokenizer.count if asked.is_kept else len
     *earlier, question = (
         Message(
             chat=chat, position=line.position, role=line.role, content=line.content, token_count=count(line.content)
         )
         for line in past.lines[-len(asked.messages) :]
     )
-    return Submission(user, chat, asked.model, question, prompt, cap, earlier=earlier, wishes=asked.wishes)
+    wishes, why = asked.wishes, chosen.reason
+    return Submission(user, chat, model, question, prompt, cap, earlier=earlier, wishes=wishes, reason=why)
 
 
 def _title(asked: Asked) -> str:

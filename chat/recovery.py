@@ -23,6 +23,7 @@ from chat.load.history import Sampler
 from chat.models import Checkpoint, DeletedRun, IdempotencyKey, Run, Status
 from chat.rows import DatabaseAway
 from inference.streams import ENDED_TTL_S
+from scheduler import rollouts
 
 logger = logging.getLogger(__name__)
 
@@ -77,6 +78,7 @@ class Reaper:
                 self._robustly(self._tell_ends)
                 self._sweep()
                 self._robustly(self._forget)
+                self._robustly(rollouts.advance)
                 self._robustly(self._sample)
         return is_ours
 

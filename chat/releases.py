@@ -100,7 +100,7 @@ class Releases:
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks)
-            await self._leave()
+            await self.leave()
             self._rows.close()
 
     async def _release_for_ever(self) -> None:
@@ -131,12 +131,15 @@ class Releases:
         self._told, self._told_at = self._report(), time.monotonic()
         return self._told
 
-    async def _leave(self) -> None:
+    async def leave(self) -> None:
+        """Nothing is to be kept for this worker any more, and what is shall go to others; safe to repeat."""
+        self._report, told = (lambda: None), self._told
+        self._told = None
         # Else the reaper finds out: nobody waits for a broker that is away.
         with suppress(TimeoutError):
             async with asyncio.timeout(LEAVE_S):
-                if self._model and self._told:
-                    await self._robustly(queueing.leave, self._model, self._told.worker)
+                if self._model and told:
+                    await self._robustly(queueing.leave, self._model, told.worker)
 
     def release(self, model: str, tier: str, wish: Wish, report: Report | None) -> None:
         """Do and tell as wished, and hear where nothing waits. In a thread."""

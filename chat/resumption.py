@@ -17,6 +17,7 @@ from chat.models import Run
 from chat.rows import Rows
 from inference.stream_writer import RunStream
 from inference.streams import Delta, Event, Reset, read_rest
+from inference.tokens import Tokenizer
 
 logger = logging.getLogger(__name__)
 
@@ -36,27 +37,39 @@ class Resumption:
     events: Sequence[Event]
 
     @classmethod
+    def anew(cls, text: str, token_ids: Sequence[int]) -> Resumption:
+        """Void what was told, and tell everything again."""
+        return cls(0, [Reset(0), *([Delta(text, 0, tuple(token_ids))] if text else [])])
+
+    @classmethod
     def behind(cls, text: str, token_ids: Sequence[int], stream: Emitted) -> Resumption:
         """Go on behind `text`, which `token_ids` stand for, where `stream` was left."""
         if not agree(text, stream.text):
-            # Two attempts wrote differently, and the stream has the one that is void: everything is told anew.
-            return cls(0, [Reset(0), Delta(text, 0, tuple(token_ids))])
+            # Two attempts wrote differently, and the stream has the one that is void.
+            return cls.anew(text, token_ids)
         untold = text[len(stream.text) :]
         filling = [Delta(untold, len(stream.text), tuple(token_ids[len(stream.token_ids) :]))] if untold else []
         # The reset tells nothing to readers who hold no more than that.
         return cls(len(text), [*filling, Reset(len(text))])
 
 
-async def resume(attempt: Attempt, stream: RunStream, streams: Redis, rows: Rows) -> None:
+async def resume(attempt: Attempt, stream: RunStream, streams: Redis, rows: Rows, tokenizer: Tokenizer) -> None:
     """Go on where the attempts before this one were cut off.
+
+    Behind another version of the model the text goes on in this one's ids, and is told anew with them.
 
     Raises `AttemptLost`, `HandedBack`, `Fenced`, `DatabaseAway`.
     """
     told = await _told(attempt, stream, streams)
     saved = await rows.insist(_saved, attempt.run)
-    draft = attempt.draft
-    draft.go_on_from(told.or_later(saved), saved)
-    resumption = Resumption.behind(draft.text, draft.token_ids, told)
+    draft, emitted = attempt.draft, told.or_later(saved)
+    if attempt.run.version_id == attempt.claim.version_before:
+        draft.go_on_from(emitted, saved)
+        resumption = Resumption.behind(draft.text, draft.token_ids, told)
+    else:
+        ids = tuple(tokenizer.encode_text(emitted.text))
+        draft.go_on_from(Emitted(emitted.text, ids, emitted.attempt), Emitted())
+        resumption = Resumption.anew(draft.text, draft.token_ids)
     if not await rows.insist(Run.objects.resume, attempt.claim, resumption.agreed):
         raise AttemptLost(attempt.request_id)
     stream.resume(resumption.events, offset=len(draft.text))

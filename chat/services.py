@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from uuid import UUID
@@ -13,6 +13,7 @@ from django.db import transaction
 from chat import (
     accounting,
     announcements,
+    auto,
     cancelling,
     context,
     continuing,
@@ -22,26 +23,31 @@ from chat import (
     problems,
 )
 from chat import content as rules
+from chat.auto import Asking, LayOut
 from chat.draft import Counts
 from chat.emitted import Emitted
-from chat.models import Chat, IdempotencyKey, Message, Role, Run, Status, User
+from chat.models import Chat, IdempotencyKey, Mark, Message, Role, Run, Status, User
+from chat.past import Past
 from chat.standing import Standing
-from chat.submission import HistoryMoved, Submission, check_latest, check_standing, output_cap
+from chat.submission import HistoryMoved, Submission, check_latest, output_cap
 from chat.wishes import Wishes
-from inference.tokens import Tokenizer
-from scheduler import admission
-from scheduler.models import Model
+from scheduler.auto import Pick
+from scheduler.models import Model, RoutingRule
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What a user asks: of which model, and how long the answer may be at most."""
+    """What a user asks: of which model, and how long the answer may be at most.
+
+    Of Auto where there are `rules`, which go before the model: see `scheduler.auto.Pick`.
+    """
 
     content: str
     model: Model
     max_output_tokens: int | None = None
+    rules: Sequence[RoutingRule] = ()
 
 
 def open_chat(user: User, key: IdempotencyKey | None = None, origin: Chat | None = None) -> Chat:
@@ -68,9 +74,10 @@ def ask(user: User, chat: Chat, question: Question, key: IdempotencyKey | None =
     `inference.tokens.TokensError`.
     """
     rules.check(question.content)
-    check_standing(user, question.model, Standing.of(user, chat, question.model))
+    asking = Asking(user, chat, Pick(question.model, question.rules), question.max_output_tokens)
+    standing = asking.look()
     while True:
-        asked = _submission(user, chat, question, key)
+        asked = _submission(asking, standing, question.content, key)
         try:
             return asked.store()
         except HistoryMoved:
@@ -87,18 +94,19 @@ def retry(user: User, run: Run, key: IdempotencyKey | None = None) -> Run:
     chat, question = run.chat, run.prompt
     if not chat.is_kept:  # nor is what was asked
         raise problems.NotFound
-    model = Model.objects.pick(user.tier.slug, run.model_id)
-    standing = Standing.of(user, chat, model)
-    check_standing(user, model, standing, is_retry=True)
+    asking = Asking(user, chat, auto.again(user, run), run.max_output_tokens, is_retry=True)
+    standing = asking.look()
     check_latest(question, standing)
-    wanted = run.max_output_tokens
     try:
-        prompt = context.for_another(run, model, admission.longest_answer(model, user.limits, wanted))
+        chosen = asking.choose(standing, _laying_out_again(asking, run))
     except Message.DoesNotExist as gone:
         raise problems.NotFound from gone
-    cap = output_cap(user, model, prompt, wanted)
-    wishes = Wishes.of(run)
-    return Submission(user, chat, model, question, prompt, cap, is_retry=True, key=key, wishes=wishes).store()
+    model, prompt = chosen.model, chosen.prompt
+    cap = output_cap(user, model, prompt, asking.max_output_tokens)
+    wishes, why = Wishes.of(run), chosen.reason
+    return Submission(
+        user, chat, model, question, prompt, cap, is_retry=True, key=key, wishes=wishes, reason=why
+    ).store()
 
 
 def delete(user: User, chat: Chat) -> None:
@@ -128,7 +136,9 @@ def delete_user(user: User) -> None:
         theirs = Run.objects.filter(chat__owner=user)
         for chat in user.chats.filter(pk__in=(theirs.live() | theirs.with_stream()).values("chat")):
             delete(user, chat)
+        user_id = user.pk  # which the object forgets
         user.delete()
+        Mark.objects.filter(pk=user_id).delete()
 
 
 def _charge(live: Iterable[Run], streamed: Iterable[UUID]) -> None:
@@ -143,13 +153,30 @@ def _charge(live: Iterable[Run], streamed: Iterable[UUID]) -> None:
     accounting.keep_charges([*(run.pk for run in live), *streamed])
 
 
-def _submission(user: User, chat: Chat, asked: Question, key: IdempotencyKey | None) -> Submission:
+def _submission(asking: Asking, standing: Standing, content: str, key: IdempotencyKey | None) -> Submission:
     """Tokenise, which takes long: no transaction may be open."""
-    content, model = asked.content, asked.model
-    prompt = context.for_question(
-        chat, model, content, admission.longest_answer(model, user.limits, asked.max_output_tokens)
-    )
-    cap = output_cap(user, model, prompt, asked.max_output_tokens)
-    content_tokens = Tokenizer.load(model.source).count(content)
-    question = Message(chat=chat, position=prompt.position, role=Role.USER, content=content, token_count=content_tokens)
-    return Submission(user, chat, model, question, prompt, cap, key=key, wishes=Wishes(system=prompt.system))
+    user, chat = asking.user, asking.chat
+    chosen = asking.choose(standing, _laying_out(asking, content))
+    model, prompt = chosen.model, chosen.prompt
+    cap = output_cap(user, model, prompt, asking.max_output_tokens)
+    tokens = model.tokenizer.count(content)
+    question = Message(chat=chat, position=prompt.position, role=Role.USER, content=content, token_count=tokens)
+    wishes = Wishes(system=prompt.system)
+    return Submission(user, chat, model, question, prompt, cap, key=key, wishes=wishes, reason=chosen.reason)
+
+
+def _laying_out(asking: Asking, content: str) -> LayOut:
+    """For Auto what was said is read once, whichever models are looked at."""
+    chat = asking.chat
+    if asking.pick.is_auto:
+        past = Past.of(chat.pk, "").asked(content)
+        return lambda model: context.laid_out(past.as_for(model.pk), model, asking.answer_tokens(model))
+    return lambda model: context.for_question(chat, model, content, asking.answer_tokens(model))
+
+
+def _laying_out_again(asking: Asking, run: Run) -> LayOut:
+    """Raises `Message.DoesNotExist` when the question was deleted."""
+    if asking.pick.is_auto:
+        past = context.past_of(run, "")
+        return lambda model: context.laid_out(past.as_for(model.pk), model, asking.answer_tokens(model))
+    return lambda model: context.for_another(run, model, asking.answer_tokens(model))

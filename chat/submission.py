@@ -17,6 +17,7 @@ from chat.wishes import Wishes
 from chatsite.database.prepared import insert
 from scheduler import admission
 from scheduler.admission import CROWD
+from scheduler.auto import Reason
 from scheduler.errors import QueueFull
 from scheduler.models import Model
 
@@ -42,6 +43,7 @@ class Submission:
     key: IdempotencyKey | None = None
     earlier: Sequence[Message] = ()
     wishes: Wishes = field(default_factory=Wishes)
+    reason: Reason | None = None
 
     def store(self) -> Run:
         """Reserve its cost and queue it, all or nothing.
@@ -69,6 +71,7 @@ class Submission:
             chat=self.chat,
             prompt=self.question,
             model=self.model,
+            version_id=self.model.version_id,
             tier=self.user.tier,
             input_tokens=len(self.prompt.ids),
             max_output_tokens=self.max_output_tokens,
@@ -78,6 +81,7 @@ class Submission:
             first_position=self.prompt.layout.first_position,
             left_out=self.prompt.layout.left_out,
             wishes=self.wishes.stored(),
+            auto=self.reason.stored() if self.reason else None,
         )
 
     def _check_place_in_chat(self, standing: Standing) -> None:

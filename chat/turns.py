@@ -12,6 +12,7 @@ from django.utils.translation import gettext, gettext_lazy, ngettext
 
 from chat.endings import FINAL_CODES
 from chat.models import Chat, Message, Role, Run, Status
+from scheduler.auto import Reason
 
 STOPPED = gettext_lazy("Stopped.")
 CUT_OFF = gettext_lazy("Cut off: this is the longest answer allowed here.")
@@ -28,6 +29,11 @@ class Turn:
     note: str = ""
     run: Run | None = None
     html: SafeString | None = None
+
+    @property
+    def answered_by(self) -> str:
+        """Of an answer; see `answered_by`."""
+        return answered_by(self.run) if self.run and self.message.role == Role.ASSISTANT else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +73,11 @@ class Tail:
         return note(self.run) if self.run else ""
 
     @property
+    def answered_by(self) -> str:
+        """Of an answer that is being written."""
+        return answered_by(self.run) if self.run and self.live_run_id else ""
+
+    @property
     def is_retryable(self) -> bool:
         """Whether another try makes sense."""
         return self.run is not None and self.live_run_id is None and self.run.error_code not in FINAL_CODES
@@ -79,7 +90,7 @@ def tail(chat: Chat) -> Tail:
 
 def turns(messages: Sequence[Message], *, to_the_end: bool) -> list[Turn]:
     """The messages with their notes; `to_the_end` where the last of them is the chat's."""
-    runs = Run.objects.by_message(messages)
+    runs = Run.objects.select_related("model").by_message(messages)
     found = [
         Turn(message, _note_between(message, following, runs), runs.get(message.pk))
         for message, following in zip_longest(messages, messages[1:])
@@ -87,6 +98,17 @@ def turns(messages: Sequence[Message], *, to_the_end: bool) -> list[Turn]:
     if to_the_end and found:
         found[-1] = replace(found[-1], note="")
     return found
+
+
+def answered_by(run: Run) -> str:
+    """Which model Auto chose, and why where another was busy; empty where its user picked one. Read with its model."""
+    reason = Reason.read(run.auto)
+    if reason is None:
+        return ""
+    names = {"model": run.model.name, "other": reason.otherwise_name}
+    if reason.is_for_load and run.model_id != reason.otherwise:
+        return gettext("Answered by %(model)s, since %(other)s was busy.") % names
+    return gettext("Answered by %(model)s.") % names
 
 
 def note(run: Run) -> str:

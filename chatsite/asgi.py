@@ -24,6 +24,7 @@ django.setup(set_prefix=False)
 from chat import problems  # noqa: E402  (after the apps are set up)
 from chat.api.errors import refusal  # noqa: E402
 from chat.streaming.entrance import Deferred  # noqa: E402
+from chat.streaming.seats import Seats  # noqa: E402
 from chat.streaming.service import Streams, open_streams  # noqa: E402
 from chatsite.health import Health  # noqa: E402
 
@@ -50,7 +51,9 @@ class Application(ASGIHandler):
     def __init__(self) -> None:
         super().__init__()
         self._threads = ThreadPoolExecutor(THREADS, "request")  # which makes one only when none is idle
+        # Of readers, who come back from where they were, and of clients whose connection is the request.
         self._streams: Streams | None = None
+        self._requests: Streams | None = None
         self._health = Health()
 
     def load_middleware(self, is_async: bool = False) -> None:  # noqa: ARG002  # as it is called
@@ -110,16 +113,23 @@ class Application(ASGIHandler):
         await send({"type": "http.response.body"})
 
     def end_streams(self) -> None:
-        """End every open stream now; the readers come back, to another process, from where they were."""
+        """End the streams of all who come back, now: to another process, from where they were."""
         self._health.is_stopping = True
         if self._streams:
             self._streams.close()
 
+    def end_requests(self) -> None:
+        """Tell whoever still waits for an answer over the connection that asked for it to ask again."""
+        if self._requests:
+            self._requests.close()
+
     async def _live(self, scope: Scope, receive: Receive, send: Send) -> None:
         await receive()
         async with AsyncExitStack() as stack:
-            self._streams = await stack.enter_async_context(open_streams())
-            scope["state"]["streams"] = self._streams
+            seats = Seats()
+            self._streams = await stack.enter_async_context(open_streams(seats))
+            self._requests = await stack.enter_async_context(open_streams(seats))
+            scope["state"] |= {"streams": self._streams, "requests": self._requests}
             await send({"type": "lifespan.startup.complete"})
             await receive()
         await send({"type": "lifespan.shutdown.complete"})

@@ -13,13 +13,14 @@ from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 from typing import Any
 
-import redis
 from django.conf import settings
 from django.db import DatabaseError, connection
 from django.db.migrations.executor import MigrationExecutor
 from django.http import HttpResponse, JsonResponse
+from redis import RedisError
 
 from chat import problems
+from inference import servers
 
 logger = logging.getLogger(__name__)
 
@@ -96,11 +97,10 @@ def _database() -> str:
 
 
 def _redis(url: str) -> str:
-    with redis.Redis.from_url(url, socket_timeout=REDIS_TIMEOUT_S, socket_connect_timeout=REDIS_TIMEOUT_S) as client:
-        try:
-            client.ping()
-        except (redis.RedisError, OSError) as failure:
-            return _said(failure)
+    try:
+        servers.ping(url, REDIS_TIMEOUT_S)
+    except (RedisError, OSError) as failure:
+        return _said(failure)
     return OK
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import contextlib
 import errno
 import gc
@@ -16,6 +17,7 @@ import uvicorn
 
 from chatsite.asgi import Application, application
 
+# For a request to end, when all are told to.
 GRACE_S = 5
 # New objects until they are looked at for cycles, and how many such looks until the older ones are. Events make none:
 # with Python's own 700, 10, 10 the p99 of many live streams was twice to three times as long.
@@ -26,7 +28,10 @@ SWITCH_S = 0.001
 
 
 class Server(uvicorn.Server):
-    """uvicorn, except that it does not wait for streams: they end at once, and their readers resume elsewhere."""
+    """uvicorn, except that it does not wait for streams: they end at once, and their readers resume elsewhere.
+
+    Clients whose connection is the request cannot: their answers have `WEB_DRAIN_S` to end.
+    """
 
     def __init__(self, config: uvicorn.Config, served: Application) -> None:
         super().__init__(config)
@@ -41,9 +46,11 @@ class Server(uvicorn.Server):
         gc.set_threshold(*COLLECT_AFTER)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Stop listening, end streams, let short requests finish."""
+        """Stop listening, end streams, let requests finish."""
         self._served.end_streams()
+        ending = asyncio.get_running_loop().call_later(_drain_s(), self._served.end_requests)
         await super().shutdown(sockets)
+        ending.cancel()
 
 
 class CannotListen(Exception):
@@ -106,7 +113,7 @@ def configured() -> uvicorn.Config:
         log_level="warning",
         log_config=None,
         server_header=False,
-        timeout_graceful_shutdown=GRACE_S,
+        timeout_graceful_shutdown=_drain_s() + GRACE_S,
         proxy_headers=behind_proxy,
         forwarded_allow_ips="*" if behind_proxy else None,
     )
@@ -116,6 +123,12 @@ def _is_behind_proxy() -> bool:
     from django.conf import settings
 
     return settings.SECURE_PROXY_SSL_HEADER is not None
+
+
+def _drain_s() -> int:
+    from django.conf import settings
+
+    return int(settings.WEB_DRAIN_S)
 
 
 def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:

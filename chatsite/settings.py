@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import environ
 from csp.constants import NONCE, SELF
 
 from chat.api.schema.words import ABOUT
 from chatsite import cors
-from chatsite.database.deadline import DeadlinedConnection
+from chatsite.database.deadline import DeadlinedConnection, HastyConnection
+from chatsite.given import Given
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
-env = environ.Env()
+env = Given()
 # What `make run` wrote, so that manage.py in another terminal meets the same database. The environment wins.
 env.read_env(Path(env.str("PALAVER_STATE", default=str(BASE_DIR / ".palaver"))) / "run.env")
 
@@ -81,21 +81,22 @@ TEMPLATES = [
     },
 ]
 
-DATABASES = {"default": env.db("DATABASE_URL")}
+# The server lets go as well. Of a transaction whose process is paused or whose machine is lost: for hours it would keep
+# its rows locked. And of a statement that we gave up: waiting for a lock it would keep its connection, and the reaper's
+# its advisory lock, until it got it.
+SESSION_LIMITS = "-c idle_in_transaction_session_timeout=30s -c client_connection_check_interval=2s"
+DATABASES = {"default": env.postgres("DATABASE_URL")}
 DATABASES["default"]["ENGINE"] = "chatsite.database"
 # A pool, not persistent connections: threads come and go, and a stream must give its connection back. Each request has
 # a thread of its own under ASGI; those beyond the pool wait for a connection, and after the timeout are told 503.
 DATABASES["default"]["OPTIONS"] = {
     "connect_timeout": 3,
-    # The server lets go as well. Of a transaction whose process is paused or whose machine is lost: for hours it would
-    # keep its rows locked. And of a statement that we gave up: waiting for a lock it would keep its connection, and the
-    # reaper's its advisory lock, until it got it.
-    "options": "-c idle_in_transaction_session_timeout=30s -c client_connection_check_interval=2s",
+    "options": SESSION_LIMITS,
     **DATABASES["default"].get("OPTIONS", {}),
     "pool": {
         "connection_class": DeadlinedConnection,
         "min_size": 1,
-        "max_size": env.int("DATABASE_POOL", default=5),
+        "max_size": env.whole("DATABASE_POOL", 5),
         "timeout": 10,
         # Its pauses between attempts double until then: by default, after a minute's outage, for a minute more.
         "reconnect_timeout": 2,
@@ -103,6 +104,23 @@ DATABASES["default"]["OPTIONS"] = {
 }
 # A connection that died in the pool (Postgres restarted) is replaced before it is used.
 DATABASES["default"]["CONN_HEALTH_CHECKS"] = True
+# A copy of the database, which lags behind it: for lists, as far as it has what their user must see.
+if env.str("DATABASE_REPLICA_URL", default=""):
+    primary, replica = DATABASES["default"], env.postgres("DATABASE_REPLICA_URL")
+    # The primary has the same, and is asked where this one does not answer at once.
+    hasty = {**primary["OPTIONS"]["pool"], "connection_class": HastyConnection, "timeout": 0.5}
+    DATABASES["replica"] = {
+        **replica,
+        **{name: primary[name] for name in ("ENGINE", "CONN_HEALTH_CHECKS")},
+        "OPTIONS": {
+            "connect_timeout": 3,
+            "options": f"{SESSION_LIMITS} -c default_transaction_read_only=on",
+            **replica.get("OPTIONS", {}),
+            "pool": hasty,
+        },
+        "TEST": {"MIRROR": "default"},
+    }
+    DATABASE_ROUTERS = ["chatsite.database.replica.Router"]
 
 AUTH_USER_MODEL = "chat.User"
 AUTH_PASSWORD_VALIDATORS = [
@@ -194,13 +212,19 @@ SPECTACULAR_SETTINGS = {
 }
 
 # Two servers in production, with their own ideas of memory and durability; they may be one in development.
-BROKER_URL = env.str("BROKER_URL")
-STREAMS_URL = env.str("STREAMS_URL")
+# Celery's queues need one server: kombu knows no cluster.
+BROKER_URL = env.redis("BROKER_URL", may_be_cluster=False)
+STREAMS_URL = env.redis("STREAMS_URL", may_be_cluster=True)
 EVENTSTREAM_STORAGE_CLASS = "chat.streaming.storage.RunStreamStorage"
 EVENTSTREAM_CHANNELMANAGER_CLASS = "chat.streaming.channels.RunChannelManager"
 
+# Where files of models are kept that are not in a local folder.
+MODEL_CACHE = Path(
+    env.str("MODEL_CACHE", default=f"{env.str('PALAVER_STATE', default=str(BASE_DIR / '.palaver'))}/model-cache")
+)
+
 # Refused by bytes before it is tokenised: a megabyte takes the tokenizer seconds.
-MAX_CONTENT_BYTES = env.int("MAX_CONTENT_BYTES", default=64 * 1024)
+MAX_CONTENT_BYTES = env.whole("MAX_CONTENT_BYTES", 64 * 1024)
 # JSON may spell one byte with six, as in \\u0041; and there are other keys.
 DATA_UPLOAD_MAX_MEMORY_SIZE = 6 * MAX_CONTENT_BYTES + 4096
 
@@ -209,30 +233,35 @@ DATA_UPLOAD_MAX_MEMORY_SIZE = 6 * MAX_CONTENT_BYTES + 4096
 IGNORE_TOOLS = env.bool("IGNORE_TOOLS", default=False)
 
 # Of one API key or one session. Beyond them it is told to wait, whatever its user's tier allows.
-REQUESTS_PER_MINUTE = env.int("REQUESTS_PER_MINUTE", default=600)
+REQUESTS_PER_MINUTE = env.whole("REQUESTS_PER_MINUTE", 600)
 
 # By which a monitoring system reads /metrics. Empty: nobody does but operators who are signed in.
 METRICS_TOKEN = env.str("METRICS_TOKEN", default="").strip()
+# Within which whoever waits should have a slot: `palaver_wanted_workers` is how many workers that takes. About as long
+# as a worker takes to load: with less, more are asked for than anybody needs once they are there.
+AUTOSCALE_WAIT_S = env.seconds("AUTOSCALE_WAIT_S", 60.0, least=1)
 
-LEASE_S = env.int("LEASE_S", default=10)
-REAPER_PERIOD_S = env.float("REAPER_PERIOD_S", default=2.0)
+LEASE_S = env.whole("LEASE_S", 10)
+REAPER_PERIOD_S = env.seconds("REAPER_PERIOD_S", 2.0, least=0.01)
 # A reservation is made within the transaction that stores its run, which the database ends when it hears nothing for
 # 30 s, and each statement of which has 10: what has no row by now gets none.
-UNBORN_S = env.int("UNBORN_S", default=120)
+UNBORN_S = env.whole("UNBORN_S", 120, least=0)
 # A run that so many workers died with ends `failed`.
-MAX_ATTEMPTS = env.int("MAX_ATTEMPTS", default=5)
+MAX_ATTEMPTS = env.whole("MAX_ATTEMPTS", 5)
 # Messages a queue may hold beyond what workers run: the fewer, the longer order can still change.
-DISPATCH_LOOKAHEAD = env.int("DISPATCH_LOOKAHEAD", default=8)
+DISPATCH_LOOKAHEAD = env.whole("DISPATCH_LOOKAHEAD", 8, least=0)
 # A turn of a chat prefers the worker whose prefix cache is warm for it.
 AFFINITY = env.bool("AFFINITY", default=True)
 # Titles and summaries. Off while workers or reapers of a release before them run: these would take them for replies.
 BACKGROUND_RUNS = env.bool("BACKGROUND_RUNS", default=True)
+# How long a web process that stops lets answers go on that end with their connection.
+WEB_DRAIN_S = env.whole("WEB_DRAIN_S", 30, least=0)
 HEARTBEAT_S = 15
 # After it a feed ends and its page comes back: so long may a revoked credential hear of chats.
 FEED_S = 600
 # Open event streams in one web process. A page has one.
-STREAMS_PER_USER = env.int("STREAMS_PER_USER", default=20)
-STREAMS_PER_PROCESS = env.int("STREAMS_PER_PROCESS", default=10_000)
+STREAMS_PER_USER = env.whole("STREAMS_PER_USER", 20)
+STREAMS_PER_PROCESS = env.whole("STREAMS_PER_PROCESS", 10_000)
 
 LOGGING = {
     "version": 1,

@@ -22,6 +22,7 @@ from inference.capacity import GIB, Advice, Capacity, Profile, Speed, advised, b
 from inference.capacity_options import add_profile  # noqa: E402
 from inference.engine import EngineDead  # noqa: E402
 from inference.host import NotServed, ServedModel, load_host  # noqa: E402
+from inference.sources import Source, SourceError, fetch  # noqa: E402
 from inference.speeding import measured  # noqa: E402
 from inference.tokens import Tokenizer, TokensError  # noqa: E402
 from inference.vllm_engine import VllmEngine  # noqa: E402
@@ -40,11 +41,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser().parse_args(argv)
     profile = Profile(options.length, options.answer, options.think, options.least)
     logging.basicConfig(level=logging.WARNING)
+    parent_death.remember_spawner()
     try:
         config = WorkerConfig.from_environ(options.model, "capacity", {"STREAMS_URL": "", **os.environ})
         served = load_host(config.host).served_model(config.model)
         asyncio.run(_tell(config, served, profile, options.gpu or (), with_speed=not options.no_speed))
-    except (BadSetting, NotServed, EngineDead, TokensError) as error:
+    except (BadSetting, NotServed, SourceError, EngineDead, TokensError) as error:
         sys.stderr.write(" ".join(str(error).split()) + "\n")
         return 1
     return 0
@@ -62,7 +64,8 @@ async def _tell(
     config: WorkerConfig, served: ServedModel, profile: Profile, gpus: Sequence[int], *, with_speed: bool
 ) -> None:
     sys.stderr.write(f"Loading {config.model} …\n")
-    engine = VllmEngine(vllm_config(config, served.folder, served.context_window))
+    folder = fetch(Source.parse(served.source), served.revision, cache=config.model_cache).folder
+    engine = VllmEngine(vllm_config(config, served, folder))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # importing vLLM meets deprecations in torch and in itself
         await engine.start()
@@ -70,7 +73,7 @@ async def _tell(
         capacity = Capacity(engine.shape, engine.kv_cache, engine.context_window)
         _write([*memory(config.model, capacity), *lengths(capacity)])
         if with_speed:
-            await _tell_speed(engine, Tokenizer.load(served.folder), capacity, profile)
+            await _tell_speed(engine, Tokenizer.load(folder), capacity, profile)
         _write(changes(capacity, profile, gpus))
     finally:
         await engine.stop()

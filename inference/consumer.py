@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -20,15 +22,23 @@ from inference.queues import FairCycles, PullFromNewQueues, QueueNames
 
 logger = logging.getLogger(__name__)
 
+# The exit code of a worker that is to be started again at once, since another version of its model is wanted.
+CHANGES_OVER = os.EX_TEMPFAIL
+
 
 @dataclass(frozen=True, slots=True)
 class Duty:
-    """Who a worker is, what it pulls from and runs on, how long it may drain, which file says that it serves."""
+    """Who a worker is, what it pulls from and runs on, which file says that it serves.
+
+    It may drain for `drain_s`, and before it changes over for `change_over_drain_s`.
+    """
 
     worker_name: str
     queues: QueueNames
     open_runner: OpenRunner
     drain_s: float
+    change_over_drain_s: float
+    on_drain: Callable[[], None]
     ready_file: Path | None = None
 
 
@@ -41,6 +51,7 @@ class EngineWorker(Worker):
 
     def __init__(self, app: Celery, duty: Duty) -> None:
         self._duty = duty
+        self._is_told_to_stop = False
         app.steps["consumer"].add(PullFromNewQueues)
         in_order = {"queue_order_strategy": FairCycles(duty.queues.order)}
         app.conf.broker_transport_options = {**app.conf.broker_transport_options, **in_order}
@@ -83,12 +94,22 @@ class EngineWorker(Worker):
             self._duty.ready_file.touch()
         logger.info("worker.ready worker=%s", self._duty.worker_name)
 
+    def change_over(self) -> None:
+        """Finish what runs, then end with `CHANGES_OVER`. From another thread; nothing to a worker that ends anyway."""
+        if worker_state.should_stop is None:
+            worker_state.should_stop = CHANGES_OVER
+            self._duty.on_drain()
+            if self.pool is not None:
+                self._engine_pool.drain(self._duty.change_over_drain_s)
+
     def _stop_warm(self, number: int, frame: FrameType | None) -> None:
-        if worker_state.should_stop is not None:
+        if self._is_told_to_stop or worker_state.should_stop not in {None, CHANGES_OVER}:
             self._stop_quick(number, frame)
             return
+        self._is_told_to_stop = True
+        self._duty.on_drain()
         worker_state.should_stop = EX_OK
-        self._engine_pool.drain()
+        self._engine_pool.drain(self._duty.drain_s)
 
     def _stop_quick(self, _number: int, _frame: FrameType | None) -> None:
         if worker_state.should_stop is None:

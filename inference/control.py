@@ -13,6 +13,7 @@ from redis.asyncio.client import PubSub
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
 
+from inference.servers import listening
 from inference.streams import control_channel
 
 logger = logging.getLogger(__name__)
@@ -75,7 +76,7 @@ class ControlLine:
         logger.warning("control.away error=%s", type(failure).__name__, exc_info=not known)
 
     async def _listen(self) -> None:
-        async with self._redis.pubsub() as pubsub:
+        async with listening(self._redis) as pubsub:
             await pubsub.subscribe(self._channel)
             while True:
                 self._heed(await self._next(pubsub))

@@ -185,10 +185,10 @@ class AsyncEnginePool(BasePool):
         tasks = len(asyncio.all_tasks(self._loop))
         return {**super().info, "in-hand": len(self._jobs), "loop-tasks": tasks, "engine": dict(report)}
 
-    def drain(self) -> None:
-        """Let what runs go on for `drain_s` from now. Callable from a signal handler."""
-        self._drain_ends_at = min(self._drain_ends_at, time.monotonic() + self.drain_s)
-        _die_within(self.drain_s + HAND_BACK_S + CLOSE_S + BROKER_PATIENCE_S)
+    def drain(self, drain_s: float) -> None:
+        """Let what runs go on for so long from now. Callable from a signal handler or another thread."""
+        self._drain_ends_at = min(self._drain_ends_at, time.monotonic() + drain_s)
+        _die_within(drain_s + HAND_BACK_S + CLOSE_S + BROKER_PATIENCE_S)
 
     def hurry(self) -> None:
         """Hand back at once what runs, now or when the pool stops. Callable from a signal handler or another thread."""
@@ -196,9 +196,12 @@ class AsyncEnginePool(BasePool):
         _die_within(HAND_BACK_S + CLOSE_S + BROKER_PATIENCE_S)
 
     def on_stop(self) -> None:
-        """Finish what runs within `drain_s`, hand back the rest, stop the engine; all within a known time."""
-        self._drain_ends_at = min(self._drain_ends_at, time.monotonic() + self.drain_s)
+        """Finish what runs in the time there is, hand back the rest, stop the engine; all within a known time."""
+        if math.isinf(self._drain_ends_at):
+            self._drain_ends_at = time.monotonic() + self.drain_s
         logger.info("pool.drains runs=%d", len(self._jobs))
+        if self._runner is not None:
+            self._on_loop(self._runner.take_no_more())
         self._drain_until(lambda: self._drain_ends_at)
         if self._jobs and self._runner is not None:
             logger.warning("pool.hands_back runs=%d", len(self._jobs))

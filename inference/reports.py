@@ -14,6 +14,8 @@ from inference.metering import BOUNDS_S
 
 KEY: Final = "workers"
 WRITE: Final = (Path(__file__).parent / "lua" / "report.lua").read_text()
+# With the clock of the server that keeps them: in a cluster another's may differ.
+READ: Final = "return {redis.call('HGETALL', KEYS[1]), redis.call('TIME')}"
 REPORT_S: Final = 2.0
 # Older than that, a report says nothing of now: its worker is dead, stuck, or cut off from Redis.
 FRESH_S: Final = 10.0
@@ -102,12 +104,10 @@ def forget_silent(redis: Redis) -> None:
 
 
 def _stored(redis: Redis) -> list[Seen]:
-    with redis.pipeline(transaction=False) as pipe:
-        pipe.hgetall(KEY)
-        pipe.time()
-        stored, clock = cast(tuple[dict[bytes, bytes], tuple[int, int]], tuple(pipe.execute()))
-    now_ms = clock[0] * 1000 + clock[1] // 1000
-    return [_seen(name.decode(), value, now_ms) for name, value in sorted(stored.items())]
+    pairs, clock = cast(tuple[list[bytes], tuple[int, int]], redis.eval(READ, 1, KEY))
+    now_ms = int(clock[0]) * 1000 + int(clock[1]) // 1000
+    stored = zip(pairs[::2], pairs[1::2], strict=True)
+    return [_seen(name.decode(), value, now_ms) for name, value in sorted(stored)]
 
 
 def _seen(worker: str, value: bytes, now_ms: int) -> Seen:

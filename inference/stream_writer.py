@@ -173,9 +173,13 @@ class RunStream:
             self._settled.set()
 
     def refused(self, top: EntryId) -> None:
-        """Redis refused the entry's id: it is there already when it is the stream's newest, else we are fenced off."""
-        if self._on_its_way is not None and top == self._on_its_way.id:
-            self.arrived()
+        """Redis refused the entry's id: it is there already when it is the stream's newest, else we are fenced off.
+
+        Behind a newest one that is older still, a failover has lost what refused it: then it is sent again.
+        """
+        if self._on_its_way is not None and top <= self._on_its_way.id:
+            if top == self._on_its_way.id:
+                self.arrived()
             return
         self._fenced = True
         self._on_its_way = None
@@ -213,8 +217,12 @@ class StreamWriter:
         self._pause_ends_at = 0.0
         self._task: asyncio.Task[None] | None = None
 
-    async def __aenter__(self) -> Self:
+    def start(self) -> None:
+        """Begin to write."""
         self._task = asyncio.create_task(self._supervised(), name="stream-writer")
+
+    async def __aenter__(self) -> Self:
+        self.start()
         return self
 
     async def __aexit__(

@@ -21,14 +21,19 @@ RUNNING_TTL_S = 6 * 3600
 ENDED_TTL_S = 3600
 
 
+def shard(run_id: UUID) -> int:
+    """Which of the tags a run's stream has."""
+    return run_id.int % SHARDS
+
+
 def run_key(run_id: UUID) -> str:
     """The key of a run's stream; the tag lets a cluster spread them over its nodes."""
-    return f"run:{{{run_id.int % SHARDS:02d}}}:{run_id}"
+    return f"run:{{{shard(run_id):02d}}}:{run_id}"
 
 
-def hub_key(reader_id: UUID) -> str:
-    """The key of a web process's own stream, to which it adds only to wake its blocked reader."""
-    return f"hub:{reader_id}"
+def hub_key(reader_id: UUID, of_shard: int | None = None) -> str:
+    """The key of a web process's own stream, to which it adds only to wake its blocked reader, of one tag or of all."""
+    return f"hub:{reader_id}" if of_shard is None else f"hub:{{{of_shard:02d}}}:{reader_id}"
 
 
 def control_channel(worker_name: str) -> str:

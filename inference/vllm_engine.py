@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,7 @@ from inference.engine import (
     PromptRejected,
     Step,
 )
+from inference.engine_arguments import EngineArguments
 from inference.preload import readable_openmp
 
 if TYPE_CHECKING:
@@ -41,6 +42,18 @@ Steps = asyncio.Queue[Step | EngineError]  # bounded by the output cap
 
 
 @dataclass(frozen=True, slots=True)
+class Nodes:
+    """The machines that one engine is spread over: what carries it, `ray` or `mp`, or vLLM's choice where it is empty.
+
+    With `mp` the worker is on the first of `count`, which the others find at `master_address`. Not tried by us.
+    """
+
+    executor: str = ""
+    count: int = 1
+    master_address: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class VllmConfig:
     """What an operator may choose; what is None is left to vLLM.
 
@@ -56,6 +69,8 @@ class VllmConfig:
     gpu_memory_utilization: float | None = None
     kv_cache_blocks: int | None = None
     max_num_batched_tokens: int | None = None
+    nodes: Nodes = Nodes()
+    arguments: EngineArguments = field(default_factory=EngineArguments)
     log_level: str = "WARNING"
 
 
@@ -116,7 +131,7 @@ class VllmEngine:
             await self._engine.get_supported_tasks()
         except Exception as error:
             await self.stop()
-            raise EngineDead(f"vLLM did not start: {error}") from error
+            raise EngineDead(f"vLLM did not start: {_said(error)}") from error
 
     def _build(self) -> AsyncLLM:
         from vllm.v1.engine.async_llm import AsyncLLM
@@ -325,6 +340,12 @@ class _Gauge:
         return build
 
 
+def _said(error: Exception) -> str:
+    """What it says, without what pydantic puts around that: the whole of vLLM's arguments."""
+    found = error.errors() if hasattr(error, "errors") else ()
+    return "; ".join(str(one["msg"]) for one in found) or str(error)
+
+
 def _kv_cache(native: NativeConfig) -> KvCache:
     """The smaller of two measures: they differ where a model's layers keep several kinds of blocks for a token.
 
@@ -373,6 +394,9 @@ def _set_environment(config: VllmConfig) -> None:
     """Tell vLLM, which reads the environment when it is imported, how to behave."""
     os.environ["VLLM_WORKER_MULTIPROC_METHOD"] = "spawn"  # its default, fork, is not safe in a process with threads
     os.environ["VLLM_NO_USAGE_STATS"] = "1"
+    if not config.arguments.speculative_model:
+        # Whatever it needs is in the folder.
+        os.environ.setdefault("HF_HUB_OFFLINE", "1")
     os.environ["DO_NOT_TRACK"] = "1"
     # Left to itself, the CPU build wants 92 % of the machine's memory to be free.
     os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", str(CPU_KV_CACHE_GIB))
@@ -386,12 +410,16 @@ def _engine_args(config: VllmConfig) -> AsyncEngineArgs:
     from vllm.platforms import current_platform
     from vllm.v1.executor.uniproc_executor import UniProcExecutor
 
-    on_cpu = current_platform.is_cpu()
+    on_cpu, arguments = current_platform.is_cpu(), config.arguments
     chosen: dict[str, Any] = {"max_model_len": config.max_model_len}
-    if on_cpu:
+    if config.nodes.executor:
+        chosen["distributed_executor_backend"] = config.nodes.executor
+    elif on_cpu and arguments.tensor_parallel_size * arguments.pipeline_parallel_size == 1:
         # As on one GPU: by default the CPU build computes in one more process, whose threads it can bind to cores. Ours
         # have theirs from the environment; without it a start takes a quarter less, and a token half the CPU.
         chosen["distributed_executor_backend"] = UniProcExecutor
+    if config.nodes.count > 1:
+        chosen |= {"nnodes": config.nodes.count, "node_rank": 0, "master_addr": config.nodes.master_address}
     if config.gpu_memory_utilization is not None:
         chosen["gpu_memory_utilization"] = config.gpu_memory_utilization
     if config.kv_cache_blocks is not None:
@@ -402,9 +430,14 @@ def _engine_args(config: VllmConfig) -> AsyncEngineArgs:
         model=str(config.model_path),
         max_num_seqs=config.slots,
         # bfloat16 is emulated on AVX2, several times slower; compiling for the CPU costs minutes.
-        dtype="float32" if on_cpu else "auto",
+        dtype=arguments.dtype or ("float32" if on_cpu else "auto"),
         enforce_eager=on_cpu,
-        enable_prefix_caching=True,
+        enable_prefix_caching=arguments.enable_prefix_caching,
+        quantization=arguments.quantization or None,
+        kv_cache_dtype=arguments.kv_cache_dtype or "auto",
+        tensor_parallel_size=arguments.tensor_parallel_size,
+        pipeline_parallel_size=arguments.pipeline_parallel_size,
+        speculative_config=arguments.speculation,
         shutdown_timeout=round(config.drain_s) + 5,
         enable_log_requests=False,
         disable_log_stats=True,  # the gauge alone is fed

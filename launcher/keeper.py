@@ -15,6 +15,8 @@ from launcher import kernel
 
 # What touches no READY_FILE has come up when it lived so long.
 UP_AFTER_S = 10.0
+# A worker's exit code where another version of its model is wanted: it has done nothing wrong.
+CHANGES_OVER = os.EX_TEMPFAIL
 PAUSE_MIN_S = 1.0
 PAUSE_MAX_S = 30.0
 LOOK_EVERY_S = 0.1
@@ -39,6 +41,10 @@ class Keeper:
             status = self._run()
             lived_s = time.monotonic() - began_at
             has_come_up = has_come_up or self._came_up(lived_s)
+            if status == CHANGES_OVER and not self._is_asked_to_stop:
+                print("is started again, to serve another version", flush=True)
+                self._pause(PAUSE_MIN_S)
+                continue
             if self._is_asked_to_stop or status == 0 or not has_come_up:
                 return status
             if lived_s > PAUSE_MAX_S:

@@ -15,7 +15,7 @@ MODELS = SHARED / "models"
 STATE = Path(os.environ.get("PALAVER_STATE") or SHARED).resolve()
 RUN_ENV = STATE / "run.env"
 # How many steps each command announces; the first two are the virtual environment and the packages.
-STEPS = {"run": 6, "test": 5, "check": 3, "soak": 4, "bench": 4}
+STEPS = {"run": 6, "test": 5, "check": 3, "soak": 4, "bench": 4, "loadtest": 4}
 
 
 def private_folder(path: Path) -> Path:

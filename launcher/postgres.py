@@ -17,6 +17,7 @@ from launcher.child import Child, How, free_port
 from launcher.problems import SetupProblem
 
 USER = DATABASE = "palaver"
+PROGRAMS = "pginstall/bin"  # in the package
 ANSWERS_WITHIN_S = 60
 ORPHANS_LEAVE_WITHIN_S = 10
 FAST = signal.SIGINT  # SIGTERM waits for the clients to leave
@@ -64,7 +65,7 @@ class Postgres:
         return [self._program("postgres"), "-D", str(self.data), *listen, *(f"-c{setting}" for setting in settings)]
 
     def _program(self, name: str) -> str:
-        return str(runnable(self._account, _package(), f"pginstall/bin/{name}"))
+        return str(runnable(self._account, _package(), f"{PROGRAMS}/{name}"))
 
     def _initialise(self) -> None:
         draft = self.data.with_name("postgres.new")
@@ -146,6 +147,11 @@ class Postgres:
         with psycopg.connect(self._url("postgres"), autocommit=True, connect_timeout=5) as connection:
             if not connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [DATABASE]).fetchone():
                 connection.execute(f"CREATE DATABASE {DATABASE}")
+
+
+def programs() -> Path:
+    """Where the server's own programs are, such as `pg_dump`."""
+    return _package() / PROGRAMS
 
 
 def _package() -> Path:

@@ -96,7 +96,7 @@ def _prepare(chosen: Model, settings: Mapping[str, str]) -> Demo:
 
 def _web(options: Options, settings: Mapping[str, str]) -> Process:
     listen = ["--host", options.host, "--port", str(options.port)]
-    return Process("web", ["chatsite.serve", *listen], _environ(settings))
+    return Process("web", ["chatsite.serve", *listen], {"WEB_DRAIN_S": str(workers.DRAIN_S), **_environ(settings)})
 
 
 def _reaper(settings: Mapping[str, str]) -> Process:

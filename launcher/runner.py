@@ -1,4 +1,4 @@
-"""Process B: make the virtual environment, move into it, and there run, test, check, soak or bench."""
+"""Process B: make the virtual environment, move into it, and there run, test, check, soak, bench or loadtest."""
 
 from __future__ import annotations
 
@@ -77,6 +77,10 @@ def _carry_out(command: str) -> None:
         from launcher import benching
 
         benching.main()
+    elif command == "loadtest":
+        from launcher import loadtesting
+
+        loadtesting.main()
     else:
         from launcher import checks
 

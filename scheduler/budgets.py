@@ -79,10 +79,9 @@ class TokenBuckets:
     def __init__(self, redis: DispensableRedis, clock: Callable[[], int] | None = None) -> None:
         self._redis = redis
         self._clock = clock
-        self._client = redis.client
-        self._reserve = self._client.register_script(RESERVE)
-        self._settle = self._client.register_script(SETTLE)
-        self._level = self._client.register_script(LEVEL)
+        self._reserve = redis.script(RESERVE)
+        self._settle = redis.script(SETTLE)
+        self._level = redis.script(LEVEL)
 
     def reserve(self, reservation: Reservation, tokens: int, limits: Limits) -> None:
         """Hold `tokens`, at most what a full budget has, for a run. Safe to repeat.
@@ -114,7 +113,7 @@ class TokenBuckets:
 
     def _reserved_before(self, age: timedelta) -> Iterable[Reservation]:
         until_ms = self._now_ms() - age // timedelta(milliseconds=1)
-        pipeline = self._client.pipeline(transaction=False)
+        pipeline = self._redis.client.pipeline(transaction=False)
         for shard in range(SHARDS):
             pipeline.zrangebyscore(index_key(shard), "-inf", until_ms)
         for names in cast(list[list[bytes]], pipeline.execute()):
@@ -126,7 +125,7 @@ class TokenBuckets:
     def _now_ms(self) -> int:
         if self._clock is not None:
             return self._clock()
-        seconds, microseconds = self._client.time()
+        seconds, microseconds = self._redis.client.time()
         return seconds * 1000 + microseconds // 1000
 
 

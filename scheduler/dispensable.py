@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
-from functools import lru_cache
-from typing import TypeVar
+from collections.abc import Callable, Sequence
+from functools import cached_property, lru_cache
+from typing import Any, TypeVar
 
-from redis import ConnectionPool, Redis
+from redis import Redis
 from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as ConnectionLost
-from redis.exceptions import RedisError
 from redis.retry import Retry
+
+from inference import servers
 
 logger = logging.getLogger(__name__)
 
@@ -28,15 +29,31 @@ class DispensableRedis:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self.pool = ConnectionPool.from_url(
-            url,
-            socket_timeout=PATIENCE_S,
-            socket_connect_timeout=PATIENCE_S,
-            # Once and at once, for a connection that the server had closed; never after a wait.
-            retry=Retry(NoBackoff(), 1, supported_errors=(ConnectionLost,)),
-        )
-        self.client = Redis(connection_pool=self.pool)
         self._away_until = 0.0
+
+    @cached_property
+    def client(self) -> Redis:
+        """For use in questions: one of a cluster finds its nodes when it is made."""
+        return servers.blocking(self.url, **self.options)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """How to connect."""
+        return {
+            "socket_timeout": PATIENCE_S,
+            "socket_connect_timeout": PATIENCE_S,
+            # Once and at once, for a connection that the server had closed; never after a wait.
+            "retry": Retry(NoBackoff(), 1, supported_errors=(ConnectionLost,)),
+        }
+
+    def script(self, text: str) -> Callable[..., Any]:
+        """A Lua operation, likewise."""
+        registered = lru_cache(1)(lambda: self.client.register_script(text))
+
+        def run(keys: Sequence[str], args: Sequence[str | int]) -> Any:
+            return registered()(keys, args)
+
+        return run
 
     def ask(self, question: Callable[[], T], otherwise: T) -> T:
         """Ask, or say `otherwise` while Redis is away: then one thread in `PAUSE_S` waits, and one line is logged."""
@@ -44,7 +61,7 @@ class DispensableRedis:
             return otherwise
         try:
             return question()
-        except (RedisError, OSError) as failure:
+        except servers.AWAY as failure:
             self._away_until = time.monotonic() + PAUSE_S
             logger.warning("redis.away reason=%s", type(failure).__name__)
             return otherwise

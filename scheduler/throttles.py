@@ -5,14 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from math import ceil
 
 from limits import RateLimitItem
-from limits.storage import RedisStorage
+from limits.storage import RedisClusterStorage, RedisStorage
 from limits.strategies import SlidingWindowCounterRateLimiter
 
+from inference import servers
 from scheduler.dispensable import DispensableRedis
 from scheduler.errors import Refused
+
+PREFIX = "throttle"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +32,10 @@ class Windows:
 
     def __init__(self, redis: DispensableRedis) -> None:
         self._redis = redis
-        storage = RedisStorage(redis.url, connection_pool=redis.pool, key_prefix="throttle")
-        self._limiter = SlidingWindowCounterRateLimiter(storage)
+
+    @cached_property
+    def _limiter(self) -> SlidingWindowCounterRateLimiter:
+        return SlidingWindowCounterRateLimiter(_storage(self._redis))
 
     def add(self, item: RateLimitItem, name: str, count: int = 1) -> bool:
         """Count in `name`'s window, unless that takes it over the limit: then False, and nothing is counted.
@@ -49,6 +55,15 @@ class Windows:
     def _left(self, item: RateLimitItem, name: str) -> Left:
         reset, count = self._limiter.get_window_stats(item, name)
         return Left(count, max(0, ceil(reset - time.time())))
+
+
+def _storage(redis: DispensableRedis) -> RedisStorage:
+    if not servers.is_cluster(redis.url):
+        return RedisStorage(redis.url, connection_pool=redis.client.connection_pool, key_prefix=PREFIX)
+    seeds = servers.Seeds.parse(redis.url)
+    nodes = ",".join(f"{host}:{port}" for host, port in seeds.nodes)
+    # It takes no client of ours: a process has one more connection to a node for each thread.
+    return RedisClusterStorage(f"redis+cluster://{nodes}", key_prefix=PREFIX, **seeds.options, **redis.options)
 
 
 class Throttle:

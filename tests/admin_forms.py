@@ -16,7 +16,7 @@ NUMBERS = (
     *("chat_turns", "queue_depth", "queue_deadline_s", "shed_at_percent"),
 )
 MODEL_FIELDS = (
-    *("name", "source", "context_window", "max_output_tokens", "system_prompt", "temperature", "top_p"),
+    *("name", "max_output_tokens", "system_prompt", "temperature", "top_p"),
     *("queue_depth", "cached_token_percent"),
 )
 

@@ -21,6 +21,7 @@ from redis import Redis
 from redis.client import PubSub
 
 from chat.models import Chat, Role, Run, Status, User
+from inference.servers import blocking
 from inference.streams import control_channel
 from scheduler.models import Model, Override, Tier
 from tests.acts import add_message, bearing, bring
@@ -156,7 +157,7 @@ def broker() -> Iterator[Redis]:
 
 @pytest.fixture
 def streams() -> Iterator[Redis]:
-    with Redis.from_url(product.STREAMS_URL) as client:
+    with blocking(product.STREAMS_URL) as client:
         yield client
 
 

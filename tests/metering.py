@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,11 +21,15 @@ from redis.connection import AbstractConnection as SyncConnection
 
 @dataclass
 class Costs:
-    """What was counted. `commands` are names as Redis saw them, those inside a Lua operation left out."""
+    """What was counted. `commands` are names as Redis saw them, those inside a Lua operation left out.
+
+    `ports` are our ends of the connections: Redis sees what other processes send as well, which is not ours to count.
+    """
 
     statements: list[str] = field(default_factory=list)
     commands: list[str] = field(default_factory=list)
     round_trips: int = 0
+    ports: set[str] = field(default_factory=set)
 
     @property
     def verbs(self) -> list[str]:
@@ -42,7 +46,7 @@ def metered(patch: pytest.MonkeyPatch) -> Iterator[Costs]:
             for kind in (SyncConnection, AsyncConnection):
                 patched.setattr(kind, "send_packed_command", _counting(kind.send_packed_command, costs))
             yield costs
-        costs.commands = _seen(monitor, redis)
+        costs.commands = _seen(monitor, redis, costs.ports)
 
 
 @contextmanager
@@ -82,13 +86,21 @@ def _watching() -> Iterator[tuple[Redis, Monitor]]:
 def _counting(send: Callable[..., Any], costs: Costs) -> Callable[..., Any]:
     def counted(self: Any, *args: Any, **kwargs: Any) -> Any:
         costs.round_trips += 1
+        costs.ports |= _ports(self)
         return send(self, *args, **kwargs)
 
     return counted
 
 
-def _seen(monitor: Monitor, redis: Redis) -> list[str]:
-    """The commands that clients sent to our databases, up to a mark that we set."""
+def _ports(connection: SyncConnection | AsyncConnection) -> set[str]:
+    """Our end of a connection; one that has yet to connect sends a greeting of its own then."""
+    if isinstance(connection, SyncConnection):
+        return {str(connection._sock.getsockname()[1])} if connection._sock else set()
+    return {str(connection._writer.get_extra_info("sockname")[1])} if connection._writer else set()
+
+
+def _seen(monitor: Monitor, redis: Redis, ports: Collection[str]) -> list[str]:
+    """The commands that came over these connections to our databases, up to a mark that we set."""
     mark = uuid4().hex
     redis.echo(mark)
     names: list[str] = []
@@ -96,7 +108,7 @@ def _seen(monitor: Monitor, redis: Redis) -> list[str]:
         seen = monitor.next_command()  # type: ignore[no-untyped-call]
         if mark in seen["command"]:
             return names
-        if seen["db"] in _databases() and seen["client_type"] != "lua":
+        if seen["db"] in _databases() and seen["client_port"] in ports:
             names.append(seen["command"].split()[0].upper())
 
 

@@ -8,7 +8,11 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
+
+# Where a server listens: a port on loopback, or a Unix socket.
+Door = int | Path
 
 
 @dataclass(frozen=True)
@@ -80,10 +84,10 @@ class EventParser:
 
 @asynccontextmanager
 async def request(
-    port: int, method: str, path: str, headers: Mapping[str, str] | None = None, body: Any = None
+    door: Door, method: str, path: str, headers: Mapping[str, str] | None = None, body: Any = None
 ) -> AsyncIterator[Answer]:
     """Send one request; the connection is closed when the block ends, whatever is still to come."""
-    reader, writer = await _sent(port, method, path, headers, body)
+    reader, writer = await _sent(door, method, path, headers, body)
     try:
         status, answered = _head(await reader.readuntil(b"\r\n\r\n"))
         yield Answer(status, answered, reader)
@@ -91,17 +95,20 @@ async def request(
         writer.close()
 
 
-async def abandon(port: int, path: str, headers: Mapping[str, str]) -> None:
+async def abandon(door: Door, path: str, headers: Mapping[str, str]) -> None:
     """Ask for a page, and hang up before the answer."""
-    _, writer = await _sent(port, "GET", path, headers)
+    _, writer = await _sent(door, "GET", path, headers)
     await writer.drain()
     writer.close()
 
 
 async def _sent(
-    port: int, method: str, path: str, headers: Mapping[str, str] | None, body: Any = None
+    door: Door, method: str, path: str, headers: Mapping[str, str] | None, body: Any = None
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    if isinstance(door, Path):
+        reader, writer = await asyncio.open_unix_connection(door)
+    else:
+        reader, writer = await asyncio.open_connection("127.0.0.1", door)
     payload = b"" if body is None else json.dumps(body).encode()
     lines = [f"{method} {path} HTTP/1.1", "Host: 127.0.0.1", "Connection: close", f"Content-Length: {len(payload)}"]
     lines += ["Content-Type: application/json"] * bool(payload)
@@ -169,26 +176,26 @@ class TimedReading(Reading):
 class Api:
     """One user's view of a server."""
 
-    def __init__(self, port: int, key: str) -> None:
-        self.port = port
+    def __init__(self, door: Door, key: str) -> None:
+        self.door = door
         self.headers = {"Authorization": f"Bearer {key}"}
 
     async def post(self, path: str, body: Any) -> Any:
         """POST, and the JSON answered. Raises AssertionError for a refusal."""
-        async with request(self.port, "POST", path, self.headers, body) as answer:
+        async with request(self.door, "POST", path, self.headers, body) as answer:
             answered = await answer.json()
             assert answer.status < 300, answered
             return answered
 
     async def call(self, method: str, path: str) -> tuple[int, Any]:
         """Any call without a body: the status, and the JSON answered, None where there is none."""
-        async with request(self.port, method, path, self.headers) as answer:
+        async with request(self.door, method, path, self.headers) as answer:
             body = await answer.body()
             return answer.status, json.loads(body) if body else None
 
     async def get(self, path: str) -> Any:
         """GET, and the JSON answered. Raises AssertionError for a refusal."""
-        async with request(self.port, "GET", path, self.headers) as answer:
+        async with request(self.door, "GET", path, self.headers) as answer:
             answered = await answer.json()
             assert answer.status == 200, answered
             return answered
@@ -200,7 +207,7 @@ class Api:
 
     def stream(self, path: str, last_id: str | None = None) -> Any:
         """Open an event stream behind `last_id`; an async context manager of an `Answer`."""
-        return request(self.port, "GET", path, self.headers | ({"Last-Event-ID": last_id} if last_id else {}))
+        return request(self.door, "GET", path, self.headers | ({"Last-Event-ID": last_id} if last_id else {}))
 
     async def read(self, path: str, reading: Reading, bytes_until_cut: int | None = None) -> int:
         """Go on reading a run, hanging up after so many bytes of the body; returns the HTTP status."""

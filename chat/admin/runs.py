@@ -18,6 +18,7 @@ from chat.admin.retrying import AT_ONCE, retry
 from chat.models import LIVE, Run
 from scheduler import links
 from scheduler.admin import PartAdmin
+from scheduler.auto import Reason
 
 
 @admin.register(Run)
@@ -37,7 +38,10 @@ class RunAdmin(FoundAdmin, PartAdmin):
         *("created_at", "released_at", "started_at", "first_token_at", "finished_at"),
     )
     fieldsets = (
-        (None, {"fields": ("id", "whose", "chat_link", "prompt_link", "answer_link", "kind", "model", "tier")}),
+        (
+            None,
+            {"fields": ("id", "whose", "chat_link", "prompt_link", "answer_link", "kind", "served", "chosen", "tier")},
+        ),
         ("Where it stands", {"fields": ("status", "attempt", "hand_backs", "worker", "lease_until", "resumed_at")}),
         (
             "When",
@@ -58,14 +62,16 @@ class RunAdmin(FoundAdmin, PartAdmin):
             {"fields": ("epoch", "first_position", "left_out", "warm_worker", "warm_tokens", "route")},
         ),
     )
-    readonly_fields = ("whose", "chat_link", "prompt_link", "answer_link")
+    readonly_fields = ("whose", "chat_link", "prompt_link", "answer_link", "served", "chosen")
     list_filter = ("status", AgeFilter, "tier", "model", "kind", WorkerFilter)
     ordering = ("-id",)
     actions = ("cancel", "retry")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         """A chat's title is not read with it."""
-        return super().get_queryset(request).select_related("chat__owner", "model", "tier").defer("chat__title")
+        return (
+            super().get_queryset(request).select_related("chat__owner", "model", "version", "tier").defer("chat__title")
+        )
 
     @admin.display(description="owner", ordering="chat__owner__username")
     def whose(self, run: Run) -> str:
@@ -77,6 +83,14 @@ class RunAdmin(FoundAdmin, PartAdmin):
         """To its chat's page."""
         return links.to_row("chat_chat", run.chat_id)
 
+    @admin.display(description="model")
+    def served(self, run: Run) -> str:
+        """To its page, and to that of the version which served the run."""
+        model = links.to_row("scheduler_model", run.model_id, run.model)
+        if run.version is None:
+            return model
+        return links.together(model, links.to_row("scheduler_modelversion", run.version_id, run.version))
+
     @admin.display(description="prompt")
     def prompt_link(self, run: Run) -> str:
         """To the message that it answers."""
@@ -86,6 +100,12 @@ class RunAdmin(FoundAdmin, PartAdmin):
     def answer_link(self, run: Run) -> str:
         """To the message that it wrote."""
         return links.to_row("chat_message", run.answer_id)
+
+    @admin.display(description="chosen by Auto")
+    def chosen(self, run: Run) -> str:
+        """Why Auto chose its model."""
+        reason = Reason.read(run.auto)
+        return reason.in_words if reason else "no"
 
     @admin.action(description="Cancel the selected runs", permissions=["cancel"])
     def cancel(self, request: HttpRequest, runs: QuerySet[Run]) -> None:

@@ -10,7 +10,8 @@ from rest_framework.response import Response
 from chat import usage
 from chat.api.base import View
 from chat.models import User
-from scheduler.models import COUNTS, Model
+from scheduler.auto import Pick
+from scheduler.models import AUTO, COUNTS, Model
 
 
 class Usage(View):
@@ -37,20 +38,23 @@ class Models(View):
     """`/api/models`"""
 
     def get(self, request: Request) -> Response:
-        """All models that the user may pick, the default one first."""
+        """All models that the user may pick, the default one first, and Auto last."""
         user = cast(User, request.user)
-        usable = Model.objects.usable_by(user.tier.slug).order_by("-is_default", "slug")
-        shown = [
-            {
-                "slug": model.slug,
-                "name": model.name,
-                "context_window": model.context_window,
-                "max_output_tokens": min(user.limits.max_output_tokens, model.max_output_tokens),
-                "is_default": model.is_default,
-            }
-            for model in usable
-        ]
+        usable = list(Model.objects.usable_by(user.tier.slug).order_by("-is_default", "slug"))
+        shown = [_described(model, user) for model in usable]
+        if pick := Pick.among(usable, user.tier.slug):
+            shown.append({**_described(pick.model, user), "slug": AUTO, "name": "Auto", "is_default": False})
         return Response({"results": shown, "next": None})
+
+
+def _described(model: Model, user: User) -> dict[str, Any]:
+    return {
+        "slug": model.slug,
+        "name": model.name,
+        "context_window": model.context_window,
+        "max_output_tokens": min(user.limits.max_output_tokens, model.max_output_tokens),
+        "is_default": model.is_default,
+    }
 
 
 def _budget(user: User) -> dict[str, Any]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 SCHEME = "bearer"
 KEY = Prepared(
-    lambda digest: ApiKey.objects.usable().select_related("user__tier", "user__override").filter(digest=digest),
+    lambda digest: ApiKey.objects.usable().with_user().filter(digest=digest),
     digest="of a key",
 )
 

@@ -12,6 +12,7 @@ from rest_framework import serializers
 from chat.content import is_one_line
 from chat.models import Chat, Message, Run
 from chat.usage import of_chat
+from scheduler.auto import Reason
 
 
 class TextField(serializers.Field[str, str, str, Any]):
@@ -139,17 +140,23 @@ class RunShape(serializers.ModelSerializer[Run]):
 
     model = serializers.CharField(source="model_id")
     tier = serializers.CharField(source="tier_id")
+    auto = serializers.SerializerMethodField()
     error = serializers.SerializerMethodField()
     stream = serializers.SerializerMethodField()
 
     class Meta:
         model = Run
         fields = (
-            *("id", "chat_id", "prompt_id", "answer_id", "kind", "model", "tier", "status", "attempt"),
+            *("id", "chat_id", "prompt_id", "answer_id", "kind", "model", "auto", "tier", "status", "attempt"),
             *("max_output_tokens", "input_tokens", "cached_tokens", "output_tokens", "charged_tokens"),
             *("epoch", "left_out", "finish_reason", "error"),
             *("created_at", "released_at", "started_at", "first_token_at", "finished_at", "stream"),
         )
+
+    def get_auto(self, run: Run) -> dict[str, Any] | None:
+        """Why Auto chose its model."""
+        reason = Reason.read(run.auto)
+        return dict(reason.shown()) if reason else None
 
     def get_error(self, run: Run) -> dict[str, str] | None:
         """Why it failed."""

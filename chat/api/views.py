@@ -24,9 +24,10 @@ from chat.api.serializers import (
     RunShape,
     stream_path,
 )
+from chat.lists import listed
 from chat.models import Chat, IdempotencyKey, Message, Run, Status, User
 from chatsite.database.prepared import Prepared
-from scheduler.models import Model
+from scheduler.auto import Pick
 
 CHAT = Prepared(
     lambda owner, chat: Chat.objects.visible_to(User(pk=owner)).filter(pk=chat), owner=UUID(int=1), chat=UUID(int=2)
@@ -40,7 +41,7 @@ class Chats(View):
 
     def get(self, request: Request) -> Response:
         """The user's chats, most recently active first."""
-        rows, following = paging.chats(_user(request), request)
+        rows, following = listed(request, lambda: paging.chats(_user(request), request))
         return Response({"results": ChatShape(rows, many=True).data, "next": following})
 
     def post(self, request: Request) -> Response:
@@ -84,9 +85,14 @@ class Messages(View):
 
     def get(self, request: Request, chat_id: UUID) -> Response:
         """The newest messages, in reading order; `next` leads to older ones."""
-        rows, older = paging.messages(_chat(request, chat_id), request)
-        shown = MessageShape(rows, many=True, context={"runs": Run.objects.by_message(rows)})
-        return Response({"results": shown.data, "next": older})
+        chat = _chat(request, chat_id)
+
+        def read() -> tuple[list[Message], str | None, dict[UUID, Run]]:
+            rows, older = paging.messages(chat, request)
+            return rows, older, Run.objects.by_message(rows)
+
+        rows, older, runs = listed(request, read)
+        return Response({"results": MessageShape(rows, many=True, context={"runs": runs}).data, "next": older})
 
     def post(self, request: Request, chat_id: UUID) -> Response:
         """Ask, and be told where the answer will be."""
@@ -175,8 +181,8 @@ def _question(request: Request) -> services.Question:
     shape = QuestionShape(data=request.data)
     shape.is_valid(raise_exception=True)
     asked = shape.validated_data
-    model = Model.objects.pick(_user(request).tier.slug, asked["model"])
-    return services.Question(asked["content"], model, asked["max_output_tokens"])
+    pick = Pick.of(_user(request).tier.slug, asked["model"])
+    return services.Question(asked["content"], pick.model, asked["max_output_tokens"], pick.rules)
 
 
 def _opened(chat: Chat) -> Response:

@@ -16,6 +16,8 @@ from inference import reports
 from scheduler.dispensable import shared
 
 KEY = "load:samples"
+# With the clock of the server that keeps them: in a cluster another's may differ.
+READ = "return {redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', ARGV[1]), redis.call('TIME')}"
 SAMPLE_S = 10.0
 HOUR_S = 3600
 SAMPLES = int(HOUR_S / SAMPLE_S)
@@ -80,10 +82,9 @@ def _sampled(load: ModelLoad) -> dict[str, Any]:
 
 
 def _read(redis: Redis) -> list[Sample]:
-    with redis.pipeline(transaction=False) as pipe:
-        pipe.xrevrange(KEY, count=SAMPLES)
-        pipe.time()
-        entries, clock = cast(tuple[list[tuple[bytes, dict[bytes, bytes]]], tuple[int, int]], tuple(pipe.execute()))
-    now_ms = clock[0] * 1000 + clock[1] // 1000
-    samples = (Sample((now_ms - int(entry.split(b"-")[0])) / 1000, json.loads(kept[b"m"])) for entry, kept in entries)
+    entries, clock = cast(
+        tuple[list[tuple[bytes, tuple[bytes, bytes]]], tuple[int, int]], redis.eval(READ, 1, KEY, str(SAMPLES))
+    )
+    now_ms = int(clock[0]) * 1000 + int(clock[1]) // 1000
+    samples = (Sample((now_ms - int(entry.split(b"-")[0])) / 1000, json.loads(text)) for entry, (_, text) in entries)
     return [one for one in samples if one.age_s <= HOUR_S][::-1]

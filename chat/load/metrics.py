@@ -6,10 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Final
 
+from django.conf import settings
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from chat.load.picture import ModelLoad, Picture, draw
+from chat.load.wanted import wanted_workers
 from inference.metering import BOUNDS_S
 from inference.reports import Measured, Seen, TierReport
 
@@ -43,6 +45,7 @@ class LoadCollector(Collector):
             "palaver_workers_known", "0 while the streams' Redis is away.", value=int(picture.knows_workers)
         )
         yield from _of_tiers(picture)
+        yield _wanted(picture)
         yield from _of_workers([seen for load in picture.models for seen in load.serving])
         yield from _of_runs([seen for load in picture.models for seen in load.serving])
 
@@ -53,13 +56,22 @@ def _of_tiers(picture: Picture) -> Iterator[Metric]:
     weight = GaugeMetricFamily("palaver_tier_weight", "As operators have set it.", labels=("tier",))
     serving = GaugeMetricFamily("palaver_model_workers", "Workers that report.", labels=("model",))
     for load in picture.models:
-        serving.add_metric([load.model.pk], len(load.serving))
+        if picture.knows_workers:
+            serving.add_metric([load.model.pk], len(load.serving))
         for each in load.tiers:
             waiting.add_metric([load.model.pk, each.tier.pk], each.waiting.runs)
             oldest.add_metric([load.model.pk, each.tier.pk], each.waiting.oldest_s)
     for slug, number in _weights(picture.models).items():
         weight.add_metric([slug], number)
     yield from (waiting, oldest, weight, serving)
+
+
+def _wanted(picture: Picture) -> Metric:
+    """No series while nothing is known of workers: an autoscaler that reads none leaves things as they are."""
+    wanted = GaugeMetricFamily("palaver_wanted_workers", "For an autoscaler to follow.", labels=("model",))
+    for load in picture.models if picture.knows_workers else ():
+        wanted.add_metric([load.model.pk], wanted_workers(load, settings.AUTOSCALE_WAIT_S))
+    return wanted
 
 
 def _weights(models: Iterable[ModelLoad]) -> Mapping[str, int]:

@@ -126,7 +126,7 @@ def _waiting() -> dict[Place, Waiting]:
 
 
 def _load(model: Model, tiers: Iterable[Tier], waiting: Mapping[Place, Waiting], workers: Sequence[Seen]) -> ModelLoad:
-    parts = [_replies(seen.report) for seen in workers if seen.is_fresh]
+    parts = [replies(seen.report) for seen in workers if seen.is_fresh]
     busy = {slug for part in parts for slug, of_tier in part.items() if of_tier.in_hand or of_tier.taken_per_s}
     shown = {tier.pk for tier in model.tiers.all()} | busy | {tier for slug, tier in waiting if slug == model.pk}
     charged_per_s = sum(of_tier.charged_per_s for part in parts for of_tier in part.values())
@@ -140,7 +140,8 @@ def _load(model: Model, tiers: Iterable[Tier], waiting: Mapping[Place, Waiting],
     return ModelLoad(model, list(loads), workers)
 
 
-def _replies(report: Report) -> Mapping[str, TierReport]:
+def replies(report: Report) -> Mapping[str, TierReport]:
+    """A worker's parts by tier, without titles and summaries."""
     return {slug: part for slug, part in report.tiers.items() if slug != BACKGROUND}
 
 

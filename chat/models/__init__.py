@@ -4,6 +4,7 @@ from chat.models.chats import Chat, ChatQuerySet, Message, MessageQuerySet, Role
 from chat.models.checkpoints import Checkpoint
 from chat.models.idempotency import IdempotencyKey, KeyLost
 from chat.models.keys import USUAL_SCOPES, ApiKey, ApiKeyQuerySet, Scope, digest
+from chat.models.marks import Mark
 from chat.models.runs import (
     CANCELLED,
     LIVE,
@@ -38,6 +39,7 @@ __all__ = [
     "Holder",
     "IdempotencyKey",
     "KeyLost",
+    "Mark",
     "Message",
     "MessageQuerySet",
     "Outcome",

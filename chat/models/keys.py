@@ -15,7 +15,7 @@ from django.db.models import Q
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from chat.models.users import User
+from chat.models.users import User, read_with
 
 
 class Scope(models.TextChoices):
@@ -35,6 +35,10 @@ class ApiKeyQuerySet(models.QuerySet["ApiKey"]):
         return self.filter(
             Q(expires_at__isnull=True) | Q(expires_at__gt=Now()), revoked_at__isnull=True, user__is_active=True
         )
+
+    def with_user(self) -> Self:
+        """Keys with their users, as these are read by themselves."""
+        return self.select_related(*(f"user__{part}" for part in read_with()))
 
     def issue(
         self,

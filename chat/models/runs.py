@@ -18,7 +18,7 @@ from uuid6 import uuid7
 from chatsite.database.prepared import Prepared, planned
 from inference.streams import ENDED_TTL_S
 from scheduler import prices
-from scheduler.models import Model, Tier
+from scheduler.models import Model, ModelVersion, Tier
 from scheduler.room import BACKGROUND
 
 if TYPE_CHECKING:
@@ -62,12 +62,13 @@ class Claim:
     """Proof that attempt `attempt` of a run is ours, until somebody claims the next.
 
     `age_s` is how old the run was when it was claimed, by the database's clock; `claimed_at` is that moment by the
-    monotonic clock of this process.
+    monotonic clock of this process. `version_before` is the model version of the attempt before.
     """
 
     run_id: UUID
     attempt: int
     age_s: float = field(default=0.0, compare=False)
+    version_before: int | None = field(default=None, compare=False)
     claimed_at: float = field(default_factory=time.monotonic, compare=False)
 
 
@@ -112,6 +113,7 @@ class RunQuerySet(models.QuerySet["Run"]):
     CLAIM = """
         UPDATE chat_run
            SET status = 'streaming', attempt = attempt + 1, worker = %(worker)s,
+               version_id = coalesce(%(version)s::bigint, version_id),
                lease_until = statement_timestamp() + %(lease)s,
                started_at = coalesce(started_at, statement_timestamp())
          WHERE id = %(run_id)s
@@ -122,7 +124,8 @@ class RunQuerySet(models.QuerySet["Run"]):
                          OR (attempt - hand_backs < %(max_attempts)s
                              AND lease_until < statement_timestamp() - %(lease)s * 3
                                  * ((hashtextextended(id::text, attempt) & 1023) + 1) / 1024))))
-     RETURNING attempt, extract(epoch FROM statement_timestamp() - created_at)::float
+     RETURNING attempt, extract(epoch FROM statement_timestamp() - created_at)::float,
+               (SELECT before.version_id FROM chat_run before WHERE before.id = %(run_id)s)
     """
     # One statement, as the claim: two attempts must not write over each other's entries.
     RESUME = """
@@ -165,14 +168,17 @@ class RunQuerySet(models.QuerySet["Run"]):
         """Ended runs whose stream may still be there."""
         return self.filter(finished_at__gt=Now() - timedelta(seconds=ENDED_TTL_S))
 
-    def claim(self, run_id: UUID, worker: str, lease: timedelta, *, is_last: bool = False) -> Claim:
+    def claim(
+        self, run_id: UUID, worker: str, lease: timedelta, *, version: int | None = None, is_last: bool = False
+    ) -> Claim:
         """Take a queued run, or one whose worker went silent. Raises `RunTaken` when another was first.
 
+        `version` is the model version that serves it, where one is to.
         One that too many workers died with is only there to be ended, by a claim that is its last, and one that several
         died with is not to be had before its time.
         """
         limits = {"is_last": is_last, "max_attempts": settings.MAX_ATTEMPTS, "suspect_from": SUSPECT_FROM}
-        values: dict[str, Any] = {"run_id": run_id, "worker": worker, "lease": lease, **limits}
+        values: dict[str, Any] = {"run_id": run_id, "worker": worker, "lease": lease, "version": version, **limits}
         with planned() as cursor:
             cursor.execute(self.CLAIM, values)
             row = cursor.fetchone()
@@ -291,6 +297,15 @@ class Run(models.Model):
     )
     kind = models.CharField(max_length=16, choices=Kind.choices, default=Kind.REPLY)
     model = models.ForeignKey(Model, on_delete=models.PROTECT, related_name="+", db_index=False)
+    version = models.ForeignKey(
+        ModelVersion,
+        on_delete=models.PROTECT,
+        related_name="+",
+        null=True,
+        blank=True,
+        db_index=False,
+        help_text="Of its model: which served it.",
+    )
     tier = models.ForeignKey(
         Tier, on_delete=models.PROTECT, related_name="+", db_index=False, help_text="The user's at submission."
     )
@@ -332,6 +347,12 @@ class Run(models.Model):
     )
     route = models.JSONField(
         null=True, blank=True, help_text="Why it was sent to its warm worker, or to all: see scheduler/routing.py."
+    )
+    auto = models.JSONField(
+        null=True,
+        blank=True,
+        editable=False,
+        help_text="Why Auto chose its model, where it did: see scheduler/auto.py.",
     )
     wishes = models.JSONField(
         default=dict,

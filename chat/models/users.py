@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import ClassVar
+from uuid import UUID
 
 from django.contrib.auth.models import AbstractUser
 from django.contrib.auth.models import UserManager as DjangoUserManager
@@ -10,10 +11,16 @@ from django.db import connection, models
 from django.utils import timezone
 from uuid6 import uuid7
 
+from chatsite.database import replica
 from scheduler.limits import Limits
 from scheduler.models import Override, Tier
 
 DEFAULT_TIER = "free"
+
+
+def read_with() -> tuple[str, ...]:
+    """What is read with who signs in or sends a key: limits, and where there is a replica, what it must have."""
+    return ("tier", "override", "mark") if replica.is_set() else ("tier", "override")
 
 
 class UserManager(DjangoUserManager["User"]):
@@ -23,7 +30,7 @@ class UserManager(DjangoUserManager["User"]):
 
     def get_queryset(self) -> models.QuerySet[User]:
         """One query for all."""
-        return super().get_queryset().select_related("tier", "override")
+        return super().get_queryset().select_related(*read_with())
 
 
 class User(AbstractUser):
@@ -38,6 +45,11 @@ class User(AbstractUser):
     def limits(self) -> Limits:
         """What the user may do now, by the rows as they were read."""
         return Limits.of(self.tier, _override_of(self), timezone.now())
+
+    @property
+    def mark_value(self) -> UUID | None:
+        """Of the user's lists, as it was read; None where they have not changed since there are marks."""
+        return self.mark.value if hasattr(self, "mark") else None
 
     def lock(self) -> None:
         """Until the transaction ends, be the only one to decide on this user's limits. Others may still refer to it."""

@@ -20,7 +20,7 @@ from chat.problems import FieldInvalid
 from chat.programs import Asked
 from chat.streaming.entrance import Deferred, EventStream
 from chat.wishes import Wishes
-from scheduler.models import Model
+from scheduler.auto import Pick
 
 MOST_STOPS = 4
 MOST_STOP_CHARS = 256
@@ -50,12 +50,14 @@ def _asked(body: Body, user: User) -> Asked:
     if not model:
         raise FieldInvalid("model_missing", "Name a model: GET /v1/models has those there are.", "model")
     caps = [cap for name in CAPS if (cap := body.whole(name, 1, MOST_TOKENS))]
+    pick = Pick.of(user.tier.slug, model)
     return Asked(
         said,
-        Model.objects.pick(user.tier.slug, model),
+        pick.model,
         _wishes(body, system),
         max_output_tokens=min(caps, default=None),
         is_kept=body.flag("store"),
+        rules=pick.rules,
     )
 
 

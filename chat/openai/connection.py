@@ -17,7 +17,7 @@ from django.http import HttpResponse
 from chat import cancelling, problems
 from chat.models import Run
 from chat.streaming import frames, opening, rows
-from chat.streaming.entrance import streams_of
+from chat.streaming.entrance import requests_of, streams_of
 from chat.streaming.frames import Told
 from chat.streaming.place import Place
 from chat.streaming.refusals import StreamsUnavailable
@@ -105,7 +105,7 @@ class Connection:
 
     @property
     def _streams(self) -> Streams:
-        return streams_of(self._request)
+        return (requests_of if self._cancels is Cancels.WHEN_LEFT else streams_of)(self._request)
 
     def _left(self) -> None:
         if not self._is_over:

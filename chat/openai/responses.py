@@ -15,7 +15,7 @@ from django.shortcuts import get_object_or_404
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from chat import cancelling, programs
+from chat import auto, cancelling, programs
 from chat.models import Run, RunQuerySet, User
 from chat.openai import conversation, fields
 from chat.openai.base import OpenAIView
@@ -28,7 +28,7 @@ from chat.problems import FieldInvalid, NotFound
 from chat.programs import Asked
 from chat.streaming.entrance import Deferred, EventStream
 from chat.wishes import Wishes
-from scheduler.models import Model
+from scheduler.auto import Pick
 
 
 class PreviousNotFound(NotFound):
@@ -88,8 +88,8 @@ def _begun(user: User, body: Body) -> Run:
     is_kept = body.flag("store", default=True)
     if body.flag("background") and not is_kept:
         raise FieldInvalid("store_invalid", "What is read later must be kept: leave `store` out.", "store")
-    slug = body.text("model") or (previous.model_id if previous else None)
-    if not slug:
+    slug = body.text("model")
+    if not slug and not previous:
         raise FieldInvalid("model_missing", "Name a model: GET /v1/models has those there are.", "model")
     wishes = Wishes(
         instructions=body.text("instructions"),
@@ -100,7 +100,8 @@ def _begun(user: User, body: Body) -> Run:
         previous_response_id=body.text("previous_response_id"),
     )
     cap = body.whole("max_output_tokens", 1, MOST_TOKENS)
-    asked = Asked(said, Model.objects.pick(user.tier.slug, slug), wishes, cap, is_kept)
+    pick = auto.again(user, previous) if previous and not slug else Pick.of(user.tier.slug, slug)
+    asked = Asked(said, pick.model, wishes, cap, is_kept, pick.rules)
     return programs.go_on(user, previous, asked) if previous else programs.ask(user, asked)
 
 

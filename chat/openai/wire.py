@@ -17,4 +17,5 @@ def framed(data: Mapping[str, Any], name: str = "") -> bytes:
 
 def waiting(told: Told) -> bytes:
     """A run's place in its queue: a comment, since there is no event for that."""
-    return frames.comment(f"queued position={told.data['position']} eta_s={told.data['eta_s']}")
+    said = (f"{name}={told.data[name]}" for name in ("position", "eta_s") if told.data[name] is not None)
+    return frames.comment(" ".join(["queued", *said]))

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
 import redis
 from django.conf import settings
 from redis.asyncio import Connection, ConnectionPool, Redis
 from redis.asyncio.connection import AbstractConnection
 from redis.asyncio.retry import Retry
-from redis.backoff import ConstantBackoff, NoBackoff
+from redis.backoff import ConstantBackoff
 from redis.connection import HiredisRespSerializer
 from redis.exceptions import ConnectionError as ConnectionLost
+
+from inference import servers
 
 CONNECT_TIMEOUT_S = 2.0
 REPLY_TIMEOUT_S = 5.0
@@ -73,11 +75,8 @@ def streams_client() -> Redis:
 
 def feeds_client() -> Redis:
     """A client for one subscription to the streams' Redis. It tries nothing twice: what is lost must be noticed."""
-    return Redis.from_url(
-        settings.STREAMS_URL,
-        socket_timeout=REPLY_TIMEOUT_S,
-        socket_connect_timeout=CONNECT_TIMEOUT_S,
-        retry=Retry(NoBackoff(), 0),
+    return servers.asynchronous(
+        settings.STREAMS_URL, socket_timeout=REPLY_TIMEOUT_S, socket_connect_timeout=CONNECT_TIMEOUT_S
     )
 
 
@@ -88,20 +87,22 @@ def broker_client() -> Redis:
 
 def blocking_client() -> redis.Redis:
     """A client of the streams' Redis for threads."""
-    return redis.Redis.from_url(
+    return servers.blocking(
         settings.STREAMS_URL, socket_timeout=REPLY_TIMEOUT_S, socket_connect_timeout=CONNECT_TIMEOUT_S
     )
 
 
 def _client(url: str) -> Redis:
+    waits = {"socket_timeout": REPLY_TIMEOUT_S, "socket_connect_timeout": CONNECT_TIMEOUT_S}
+    if servers.is_cluster(url):
+        return cast(Redis, servers.Cluster(servers.Seeds.parse(url), repeats=True, **waits))
     pool = FairPool.from_url(
         url,
         connection_class=PackingConnection,  # unless the URL asks for another, as one over TLS
         max_connections=CONNECTIONS,
-        socket_timeout=REPLY_TIMEOUT_S,
-        socket_connect_timeout=CONNECT_TIMEOUT_S,
         # Once, for a connection that the server closed; every command here is a read or safe to repeat. Not after a
         # timeout: a server that is silent would be waited for twice.
         retry=Retry(ConstantBackoff(0.05), 1, supported_errors=(ConnectionLost,)),
+        **waits,
     )
     return Redis.from_pool(pool)

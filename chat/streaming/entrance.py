@@ -50,6 +50,8 @@ class EventStream(Deferred):
         # So that proxies hold nothing back.
         add_default_headers(self.headers, request)
         self.headers["Cache-Control"] = "no-cache, no-transform"
+        # nginx compresses in spite of no-transform, but not what is encoded already.
+        self.headers["Content-Encoding"] = "identity"
 
 
 def admitted(request: HttpRequest) -> Credential:
@@ -83,4 +85,10 @@ def readable_runs(credential: Credential, run_ids: Sequence[UUID]) -> Sequence[R
 def streams_of(request: ASGIRequest) -> Streams:
     """This process's streams, put there when it started (chatsite/asgi.py). For its event loop."""
     streams: Streams = request.scope["state"]["streams"]
+    return streams
+
+
+def requests_of(request: ASGIRequest) -> Streams:
+    """Likewise, for who cannot come back: of a process that stops they end last."""
+    streams: Streams = request.scope["state"]["requests"]
     return streams

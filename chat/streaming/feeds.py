@@ -16,6 +16,7 @@ from redis.exceptions import RedisError
 from chat import feed
 from chat.streaming import frames
 from chat.streaming.inbox import Inbox
+from inference.servers import listening
 
 logger = logging.getLogger(__name__)
 
@@ -122,8 +123,7 @@ class Feeds:
             await asyncio.sleep(self._backoff_s)
             await self._change.wait()  # without a reader there is nothing to hear
             try:
-                async with self._redis.pubsub() as pubsub, asyncio.TaskGroup() as both:
-                    await pubsub.connect()
+                async with listening(self._redis) as pubsub, asyncio.TaskGroup() as both:
                     both.create_task(self._keep_subscribed(pubsub))
                     both.create_task(self._hear(pubsub))
             except* (RedisError, OSError) as failures:

@@ -14,9 +14,10 @@ from redis.exceptions import RedisError
 
 from chat.models import Run
 from chat.streaming import frames, rows
-from chat.streaming.hub import Arrived, Beat, Hub, Live, Moved, Note, PutBy, RowEnded, Subscription, Wait
+from chat.streaming.hub import Arrived, Beat, Live, Moved, Note, PutBy, RowEnded, Subscription, Wait
 from chat.streaming.inbox import Dropped
 from chat.streaming.place import Place, bridge, conclude
+from chat.streaming.sharded_hub import AnyHub
 from chat.streaming.walk import Walk, walk
 from chat.streaming.watch import Positions
 from chat.streaming.written import Written
@@ -55,7 +56,7 @@ class Follower:
     time the watch has read them, until an entry joins on.
     """
 
-    def __init__(self, redis: Redis, hub: Hub, positions: Positions, live: Live, place: Place) -> None:
+    def __init__(self, redis: Redis, hub: AnyHub, positions: Positions, live: Live, place: Place) -> None:
         self._redis = redis
         self._hub = hub
         self._positions = positions

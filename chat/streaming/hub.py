@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 from uuid import UUID, uuid4
@@ -17,11 +17,14 @@ from chat.streaming.inbox import Inbox
 from chat.streaming.place import Place
 from chat.streaming.walk import Walk, walk
 from chat.streaming.written import Written
+from inference.servers import cluster_of
 from inference.streams import Entry, EntryId, entry, hub_key, run_key
 
 logger = logging.getLogger(__name__)
 
 Rows = list[tuple[bytes, dict[bytes, bytes]]]
+# Of the runs asked for in a read, how many had news, to seconds.
+Pace = Callable[[int, int], float]
 
 START = "0-0"  # before any entry
 # Below redis-py's socket timeout of 5 s, at which a blocked read would count as a broken connection.
@@ -31,7 +34,7 @@ MAX_PAUSE_S = 0.025
 # Behind by seconds, a thousand runs had answers of tens of megabytes, which took longer than a reply may: for good.
 ENTRIES_A_READ = 5000
 ENTRIES_A_RUN = 5  # at least
-MAX_BACKOFF_S = 2.0
+MAX_BACKOFF_S = 1.0
 CONTROL_TTL_S = 3600
 
 
@@ -120,16 +123,23 @@ class _Followed:
     readers: set[Subscription] = field(default_factory=set)
 
 
+def alone(answered: int, asked: int) -> float:
+    """How long to pause after a read: a lone run's delta finds the reader waiting; a full house is read in batches."""
+    return min(MAX_PAUSE_S, 0.001 * answered + 0.0001 * asked)
+
+
 class Hub:
     """Reads the streams of all followed runs with one blocking XREAD and hands entries to their readers.
 
+    In a cluster the streams of one `shard`: `ShardedHub` has one of these for each. `pace` tells how long reads pause.
     Made and used on one event loop. In an outage of Redis it comes back by itself and goes on from where it was.
     """
 
-    def __init__(self, redis: Redis) -> None:
+    def __init__(self, redis: Redis, shard: int | None = None, pace: Pace = alone) -> None:
         self._redis = redis
         self._followed: dict[bytes, _Followed] = {}
-        self._control = hub_key(uuid4()).encode()
+        self._control = hub_key(uuid4(), shard).encode()
+        self._pace = pace
         self._control_cursor = START.encode()
         self._somebody = asyncio.Event()
         self._is_blocked = False
@@ -182,6 +192,16 @@ class Hub:
             followed.readers.discard(subscription)
             if not followed.readers:
                 del self._followed[key]
+
+    @property
+    def readers(self) -> int:
+        """How many there are."""
+        return sum(len(followed.readers) for followed in self._followed.values())
+
+    @property
+    def followed(self) -> int:
+        """How many runs somebody reads."""
+        return len(self._followed)
 
     def silent(self, for_s: float) -> list[Live]:
         """Runs not heard of for `for_s` seconds."""
@@ -265,14 +285,16 @@ class Hub:
             # Everybody may have left meanwhile and others come, from another place: this answer is not theirs.
             elif (followed := asked[key]) is self._followed.get(key):
                 self._hand_out(followed, rows)
-        # A lone run's delta finds the reader waiting; a full house is read in batches.
-        return min(MAX_PAUSE_S, 0.001 * len(answer) + 0.0001 * len(asked)) if answer else 0.0
+        return self._pace(len(answer), len(asked)) if answer else 0.0
 
     async def _blocking_read(self, cursors: dict[Any, Any]) -> Sequence[tuple[bytes, Rows]]:
         self._is_blocked = True
         try:
             count = max(ENTRIES_A_RUN, ENTRIES_A_READ // len(cursors))
-            answer = await self._redis.xread(cursors, count=count, block=BLOCK_MS)
+            if cluster := cluster_of(self._redis):
+                answer = await cluster.read(cursors, count, BLOCK_MS)
+            else:
+                answer = await self._redis.xread(cursors, count=count, block=BLOCK_MS)
         finally:
             self._is_blocked = False
         self.reads += 1

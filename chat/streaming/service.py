@@ -12,10 +12,11 @@ from redis.asyncio import Redis
 from chat.streaming import connect, rows
 from chat.streaming.feeds import Feeds
 from chat.streaming.follower import Follower
-from chat.streaming.hub import Hub, Live
+from chat.streaming.hub import Live
 from chat.streaming.place import Place
 from chat.streaming.positions import RoomPositions
 from chat.streaming.seats import Seats
+from chat.streaming.sharded_hub import hub_of
 from chat.streaming.watch import Positions, Watch
 
 # Of a process that stops.
@@ -25,11 +26,11 @@ BESIDE_S = 5.0
 class Streams:
     """The process's hub, watch and feeds, the Redis client of its readers, and their seats. For one event loop."""
 
-    def __init__(self, redis: Redis, feeds_redis: Redis, positions: Positions) -> None:
+    def __init__(self, redis: Redis, feeds_redis: Redis, positions: Positions, seats: Seats) -> None:
         self.redis = redis
-        self.hub = Hub(redis)
+        self.hub = hub_of(redis)
         self.feeds = Feeds(feeds_redis)
-        self.seats = Seats()
+        self.seats = seats
         self._positions = positions
         self._watch = Watch(self.hub, positions, rows.ended_among, rows.written_of)
         self._watching: asyncio.Task[None] | None = None
@@ -68,12 +69,12 @@ class Streams:
 
 
 @asynccontextmanager
-async def open_streams() -> AsyncIterator[Streams]:
+async def open_streams(seats: Seats) -> AsyncIterator[Streams]:
     """Streams on the Redis servers that the settings name."""
     async with (
         connect.streams_client() as redis,
         connect.feeds_client() as feeds_redis,
         connect.broker_client() as broker,
-        Streams(redis, feeds_redis, RoomPositions(broker)) as streams,
+        Streams(redis, feeds_redis, RoomPositions(broker), seats) as streams,
     ):
         yield streams

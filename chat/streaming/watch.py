@@ -10,7 +10,8 @@ from uuid import UUID
 from django.db import DatabaseError, InterfaceError
 from redis.exceptions import RedisError
 
-from chat.streaming.hub import Hub, Live, Moved, PutBy, RowEnded, Wait
+from chat.streaming.hub import Live, Moved, PutBy, RowEnded, Wait
+from chat.streaming.sharded_hub import AnyHub
 from chat.streaming.written import Written
 
 logger = logging.getLogger(__name__)
@@ -28,7 +29,7 @@ WrittenOf = Callable[[Collection[UUID]], Awaitable[Mapping[UUID, Written]]]
 class Watch:
     """Asks for all readers of a process together, one question of a kind at a time, each after a pause."""
 
-    def __init__(self, hub: Hub, positions: Positions, ended_among: EndedAmong, written_of: WrittenOf) -> None:
+    def __init__(self, hub: AnyHub, positions: Positions, ended_among: EndedAmong, written_of: WrittenOf) -> None:
         self._hub = hub
         self._positions = positions
         self._ended_among = ended_among

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import select
+from collections import defaultdict
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 from django.db.backends.postgresql import base
 from django.db.backends.postgresql.operations import DatabaseOperations
@@ -30,7 +31,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
 
     SchemaEditorClass = PatientSchemaEditor
     ops_class = _Operations
-    absence = Absence()  # one for the process, as the pool is
+    absences: ClassVar[dict[str, Absence]] = defaultdict(Absence)  # by alias; one for the process, as the pool is
 
     @property
     def pool(self) -> ConnectionPool[Any] | None:
@@ -43,6 +44,11 @@ class DatabaseWrapper(base.DatabaseWrapper):
         if pool is not None and pool._check is not None:
             pool._check = _checking_all_after(pool)
         return pool
+
+    @property
+    def absence(self) -> Absence:
+        """What is known of this server."""
+        return self.absences[self.alias]
 
     def get_new_connection(self, conn_params: dict[str, Any]) -> Any:
         """A connection from the pool. Raises `OperationalError`."""

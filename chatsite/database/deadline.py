@@ -35,3 +35,9 @@ class DeadlinedConnection(Connection[Any]):
                 raise  # what the server said, or what psycopg does when it is told to hurry
             self.pgconn.finish()
             raise OperationalError(f"the server was silent for {self.patience_s} s") from failure
+
+
+class HastyConnection(DeadlinedConnection):
+    """One to a server that another can stand in for."""
+
+    patience_s = 1.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from decimal import Decimal
-from typing import Self
+from typing import Final, Self
 
 from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
@@ -12,12 +12,16 @@ from django.db import models
 from django.db.models import Q
 
 from chatsite.database.prepared import Prepared
+from inference.tokens import Tokenizer
+from scheduler import prompt_files
 from scheduler.errors import ModelUnknown
 
 SLUG = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]*\Z")
 A_SLUG = RegexValidator(
     SLUG.pattern, "Use letters, digits, dots, underscores and hyphens, and a letter or a digit first."
 )
+# What a question names to have Auto choose a model: see scheduler/auto.py.
+AUTO: Final = "auto"
 
 # A bucket counts in units of 1/3,600,000 token, in Lua, whose numbers are exact to 2**53: 2,501,999,792 tokens.
 MOST_TOKENS = 2_000_000_000
@@ -25,6 +29,12 @@ MOST_TOKENS = 2_000_000_000
 AT_LEAST_ONE = [MinValueValidator(1)]
 IN_A_BUCKET = [*AT_LEAST_ONE, MaxValueValidator(MOST_TOKENS)]
 PERCENT = [MaxValueValidator(100)]
+
+
+def not_reserved(slug: str) -> None:
+    """Raises `ValidationError` for the name that stands for no model."""
+    if slug.casefold() == AUTO:
+        raise ValidationError("This name is taken: it has the rules of Auto choose a model.")
 
 
 class Tier(models.Model):
@@ -106,8 +116,8 @@ class Tier(models.Model):
 
 class ModelQuerySet(models.QuerySet["Model"]):
     def usable_by(self, tier_slug: str) -> Self:
-        """Active models that the tier may use."""
-        return self.filter(is_active=True, tiers=tier_slug)
+        """Active models that the tier may use, and that have a version to be served."""
+        return self.filter(is_active=True, tiers=tier_slug).exclude(source="")
 
     def pick(self, tier_slug: str, slug: str | None = None) -> Model:
         """The model of that name, or the default one. Raises `ModelUnknown`, also when the tier may not use it."""
@@ -121,18 +131,23 @@ class ModelQuerySet(models.QuerySet["Model"]):
 
 
 class Model(models.Model):
-    """A served model: where its files are, how it is prompted, who may use it."""
+    """A served model: how it is prompted, who may use it. What its workers load is its versions' matter."""
 
     slug = models.CharField(
         primary_key=True,
         max_length=64,
-        validators=[A_SLUG],
+        validators=[A_SLUG, not_reserved],
         help_text="In queue names: never change it.",
     )
     name = models.CharField(max_length=128)
-    source = models.CharField(max_length=1024, help_text="Local folder with the weights, tokenizer and chat template.")
+    # What of the active version a question is counted by: one row is read for it. While a rollout is under way, the
+    # smaller of the two windows, so that workers of either can serve what is asked meanwhile.
+    version = models.ForeignKey(
+        "scheduler.ModelVersion", on_delete=models.SET_NULL, related_name="+", null=True, blank=True, editable=False
+    )
+    source = models.CharField(max_length=1024, blank=True, editable=False, help_text="Of its active version.")
     context_window = models.PositiveIntegerField(
-        validators=[MinValueValidator(16)], help_text="Prompt and answer together, in tokens."
+        default=0, editable=False, help_text="Prompt and answer together, in tokens."
     )
     max_output_tokens = models.PositiveIntegerField(default=512, validators=AT_LEAST_ONE)
     system_prompt = models.TextField(blank=True, help_text="Empty: whatever the model's chat template puts there.")
@@ -174,10 +189,16 @@ class Model(models.Model):
             models.CheckConstraint(
                 condition=Q(queue_depth__gte=1, cached_token_percent__lte=100), name="model_queue_and_price_in_range"
             ),
+            models.CheckConstraint(condition=~Q(slug__iexact=AUTO), name="model_slug_not_reserved"),
         )
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """Its own, with its chat template; of the version that this row tells of. Raises `TokensError`."""
+        return Tokenizer.load(prompt_files.folder_of(self))
 
     def clean(self) -> None:
         """Raises `ValidationError` where the longest answer leaves no room for a prompt."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, Playwright, sync_playwright
 
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 # Playwright's list, which ours takes the place of, as far as it is about what tests see or about asking the world; and
 # the popups of the address bar, which no test has: they cost every window most of a second of CPU time.
 NEEDLESS = (

@@ -10,10 +10,11 @@ from typing import TypeVar
 from chat import services
 from chat.models import Chat, Run, Summary
 from inference.engine import Generation, Step
+from inference.host import ServedModel
 from inference.scripted_engine import Script, ScriptedEngine
 from inference.tokens import Tokenizer
 from scheduler.models import Model
-from tests.chat.generating import A_MINUTE, Worker, working_on
+from tests.chat.generating import A_MINUTE, SERVED, Worker, working_on
 from tests.real_model import model_folder
 
 T = TypeVar("T")
@@ -93,12 +94,14 @@ class Conversation:
 
 
 @asynccontextmanager
-async def conversing(chat: Chat, model: Model, script: Script = SCRIPT) -> AsyncIterator[Conversation]:
+async def conversing(
+    chat: Chat, model: Model, script: Script = SCRIPT, served: ServedModel = SERVED
+) -> AsyncIterator[Conversation]:
     """A conversation in the chat."""
     engine = NotingEngine(script, Tokenizer.load(model_folder()))
     await engine.start()
     try:
-        async with working_on(engine, A_MINUTE) as worker:
+        async with working_on(engine, A_MINUTE, served=served) as worker:
             yield Conversation(chat, model, worker, engine)
     finally:
         await engine.stop()

@@ -17,8 +17,9 @@ from chat.models import Run
 from chat.rows import Rows
 from inference.control import ControlLine
 from inference.engine import Engine
-from inference.host import Workplace
+from inference.host import ServedModel, Workplace
 from inference.scripted_engine import Script, ScriptedEngine
+from inference.servers import asynchronous
 from inference.stream_writer import StreamWriter
 from inference.streams import Delta, Ended, Entry, Reset, read_after
 from inference.tokens import Tokenizer
@@ -26,6 +27,8 @@ from scheduler.fairness import FairOrder
 from tests.real_model import model_folder
 
 T = TypeVar("T")
+# No version of a row's: runs go by what their own model's row says.
+SERVED = ServedModel("any", str(model_folder()), 0, {})
 A_MINUTE = timedelta(minutes=1)
 
 
@@ -66,28 +69,33 @@ class Worker:
 
 
 @asynccontextmanager
-async def working(script: Script, lease: timedelta = A_MINUTE, name: str = "gpu@test") -> AsyncIterator[Worker]:
+async def working(
+    script: Script, lease: timedelta = A_MINUTE, name: str = "gpu@test", served: ServedModel = SERVED
+) -> AsyncIterator[Worker]:
     """A worker on the scripted engine, all its other parts real."""
     engine = ScriptedEngine(script, Tokenizer.load(model_folder()))
     await engine.start()
     try:
-        async with working_on(engine, lease, name) as worker:
+        async with working_on(engine, lease, name, served) as worker:
             yield worker
     finally:
         await engine.stop()
 
 
 @asynccontextmanager
-async def working_on(engine: Engine, lease: timedelta = A_MINUTE, name: str = "gpu@test") -> AsyncIterator[Worker]:
+async def working_on(
+    engine: Engine, lease: timedelta = A_MINUTE, name: str = "gpu@test", served: ServedModel = SERVED
+) -> AsyncIterator[Worker]:
     """A worker on an engine that has started."""
     tokenizer = Tokenizer.load(model_folder())
     rows = Rows(threads=1, name="test")
     try:
         async with (
-            Redis.from_url(settings.STREAMS_URL) as redis,
+            asynchronous(settings.STREAMS_URL) as redis,
             StreamWriter(redis) as writer,
             attempts_on(
-                Workplace(name, engine, tokenizer, redis, writer, lambda: None, FairOrder()), lease
+                Workplace(name, served, model_folder(), engine, tokenizer, redis, writer, lambda: None, FairOrder()),
+                lease,
             ) as attempts,
             ControlLine(redis, name, attempts.cancel) as line,
         ):

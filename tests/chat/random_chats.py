@@ -195,4 +195,4 @@ class Author:
         behind = [start for start in starts(lines) if start > upto]
         if not behind or self._dice.random() < 0.4:
             return None
-        return LastReply(model, number, self._dice.choice(behind), self._dice.choice(["", "worker"]), 40)
+        return LastReply(model, None, number, self._dice.choice(behind), self._dice.choice(["", "worker"]), 40)

@@ -16,7 +16,7 @@ from django.test.utils import CaptureQueriesContext
 from redis.client import PubSub
 
 from chat.models import ApiKey, Chat, Role, Run, Status, Summary, User
-from scheduler.models import Model, Tier
+from scheduler.models import Model, ModelVersion, Rollout, RoutingRule, Tier, Worker
 from tests.acts import add_message, bring, code_of
 from tests.admin_forms import add_entry, user_form
 
@@ -36,6 +36,7 @@ def grow(new_run: NewRun) -> Callable[[int], None]:
             tier = Tier.objects.create(slug=f"tier{number}", name=f"Tier {number}")
             served = Model.objects.create(slug=f"model{number}", name=f"Model {number}", context_window=2048)
             served.tiers.add(tier)
+            RoutingRule.objects.create(tier=tier, model=served)
             Group.objects.create(name=f"group{number}")
             user = User.objects.create_user(f"user{number}", tier=tier)
             ApiKey.objects.issue(user, "laptop")
@@ -45,12 +46,17 @@ def grow(new_run: NewRun) -> Callable[[int], None]:
             run = new_run(Status.DONE, in_chat=chat, text=SECRET_TEXT, answer=SECRET_TEXT)
             Run.objects.filter(pk=run.pk).update(worker=f"gpu{number}@host", model=served)
             add_entry(user, served)
+            version = ModelVersion.objects.create(model=served, source="/models", context_window=2048)
+            Rollout.objects.create(model=served, version=version, previous=version)
+            Worker.objects.create(name=f"gpu{number}", model=served, version=version, target=version, phase="serving")
 
     return add
 
 
 def test_every_kind_of_row_is_looked_at() -> None:
-    kinds = {"user", "apikey", "chat", "message", "run", "summary", "tier", "model", "ledgerentry", "logentry", "group"}
+    of_users = {"user", "apikey", "chat", "message", "run", "summary", "ledgerentry"}
+    kinds = {*of_users, "tier", "model", "routingrule", "logentry", "group"}
+    kinds |= {"modelversion", "rollout", "worker"}
     assert {page.partition("/")[2] for page in PAGES} == kinds
 
 
@@ -85,6 +91,7 @@ def grow_alices(new_run: NewRun, alice: User, chat: Chat, model: Model) -> Calla
             model.tiers.add(Tier.objects.create(slug=f"tier{number}", name=f"Tier {number}"))
             other = Model.objects.create(slug=f"model{number}", name=f"Model {number}", context_window=2048)
             other.tiers.add(alice.tier)
+            ModelVersion.objects.create(model=model, source="/models", context_window=2048)
             add_entry(alice, other)
             ApiKey.objects.issue(alice, "laptop")
             Chat.objects.create(owner=alice, continues=chat)
@@ -216,12 +223,13 @@ def test_an_operator_changes_a_users_tier_and_a_models_numbers(
     assert alice.tier == pro
 
     page = f"/admin/scheduler/model/{model.slug}/change/"
-    form = {"name": "Other", "source": "/models", "tiers": "pro", "slug": "changed"}
-    form |= {"context_window": "999", "max_output_tokens": "9", "temperature": "0.5", "top_p": "1"}
+    form = {"name": "Other", "source": "/models", "context_window": "999", "tiers": "pro", "slug": "changed"}
+    form |= {"max_output_tokens": "9", "temperature": "0.5", "top_p": "1"}
     form |= {"queue_depth": "7", "cached_token_percent": "0"}
     assert as_operator.post(page, form).status_code == 302
     found = Model.objects.get()
-    assert (found.slug, found.context_window, list(found.tiers.all())) == (model.slug, 999, [pro])
+    assert (found.slug, found.max_output_tokens, list(found.tiers.all())) == (model.slug, 9, [pro])
+    assert (found.source, found.context_window) == (model.source, model.context_window), "these are its version's"
     assert (found.queue_depth, found.cached_token_percent) == (7, 0)
 
 

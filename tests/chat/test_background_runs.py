@@ -97,7 +97,7 @@ def test_workers_take_it_by_a_tenth_of_the_lightest_weight(
     Tier.objects.exclude(pk="free").update(weight=5)
     Tier.objects.filter(pk="free").update(weight=2)
 
-    queues = host.served_model(model.pk).queues
+    queues = host.queues(model.pk)
 
     assert (queues[queue_name(model.pk, "free")], queues[queue_name(model.pk, BACKGROUND)]) == (2, 0.2)
     # Not told in numbers: processes of the release before read whole ones.

@@ -8,12 +8,15 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
+from django.conf import settings
 from django.contrib.auth import authenticate
 from django.core.management import CommandError, call_command
 from django.test import Client
 
 from chat.models import ApiKey, User
-from scheduler.models import Model, Tier
+from inference.sources import Source, fetch
+from scheduler import rollouts
+from scheduler.models import Model, ModelVersion, Tier
 
 pytestmark = pytest.mark.django_db
 
@@ -103,6 +106,33 @@ def test_prepare_follows_a_folder_that_moved(folder: Path) -> None:
 
     model = Model.objects.get()
     assert (model.source, model.context_window) == (str(moved), 512)
+
+
+def test_prepare_keeps_what_an_operator_rolled_out(folder: Path) -> None:
+    prepare(folder)
+    model = Model.objects.get()
+    rollouts.adopt(ModelVersion.objects.create(model=model, source="s3://models/better", context_window=1024))
+
+    prepare(folder)
+
+    model = Model.objects.get()
+    assert (model.source, model.context_window, model.versions.count()) == ("s3://models/better", 1024, 2)
+
+
+def test_prepare_makes_a_version_of_files_that_have_changed(folder: Path) -> None:
+    prepare(folder)
+    (folder / "tokenizer.json").write_text("{}")
+    head = b'{"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}'
+    (folder / "model.safetensors").write_bytes(len(head).to_bytes(8, "little") + head + b"1234")
+    found = fetch(Source.parse(str(folder)), cache=settings.MODEL_CACHE).manifest
+    ModelVersion.objects.update(digest=found.digest, manifest=found.as_json())
+    prepare(folder)
+    assert ModelVersion.objects.count() == 1
+
+    (folder / "tokenizer.json").write_text('{"other": 1}')
+    prepare(folder)
+
+    assert Model.objects.get().version == ModelVersion.objects.get(number=2)
 
 
 def test_prepare_takes_the_temperature_that_the_makers_advise(folder: Path) -> None:

@@ -80,9 +80,8 @@ def parts(chat: Chat, model: Model, question: str = "Hi") -> dict[str, Part]:
     return {part.name: part for part in inspection.inspect(chat, model, question).parts}
 
 
-def keep(chat: Chat, prompt: Prompt, answer: str) -> None:
-    tokenizer = Tokenizer.load(model_folder())
-    hot_contexts.keep(chat.pk, tokenizer, prompt, Answer(answer, tokenizer.encode_bytes(answer)))
+def keep(chat: Chat, model: Model, prompt: Prompt, answer: str) -> None:
+    hot_contexts.keep(chat.pk, model, prompt, Answer(answer, model.tokenizer.encode_bytes(answer)))
 
 
 def test_each_part_has_the_tokens_it_comes_to(
@@ -183,10 +182,10 @@ def test_the_hot_context_is_a_hit_a_miss_or_none(answered: Callable[..., Run], c
     assert line(shown(chat), "hot context").endswith(" none")
     prompt = context.for_run(answered("Hello", "Hi"))
 
-    keep(chat, prompt, "Hi")
+    keep(chat, model, prompt, "Hi")
     assert line(shown(chat), "hot context").endswith(f" hit, {len(prompt.ids) + 2} tokens kept")
 
-    keep(chat, prompt, "Ho")
+    keep(chat, model, prompt, "Ho")
     assert line(shown(chat), "hot context").endswith(f" miss, {len(prompt.ids) + 2} tokens kept")
 
 

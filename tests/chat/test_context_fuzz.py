@@ -66,7 +66,7 @@ def _patience(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     patient = dispensable.DispensableRedis(product.STREAMS_URL)
     monkeypatch.setattr(hot_contexts, "shared", lambda _: patient)
     yield
-    patient.pool.disconnect()
+    patient.client.close()
 
 
 @pytest.fixture
@@ -299,7 +299,7 @@ def the_worker_gets_the_same_ids(asked: Asked) -> None:
 def the_next_prompt_begins_with_this_one_hot_or_cold(asked: Asked) -> None:
     """Behind it comes the answer as the model gave it, unless something of it is another by then."""
     made_up, given = asked.made_up, Answer(asked.made_up.answer.content, asked.made_up.answer.token_ids or [])
-    hot_contexts.keep(asked.chat.pk, asked.tokenizer, asked.prompt, given)
+    hot_contexts.keep(asked.chat.pk, asked.model, asked.prompt, given)
     row_of(asked.chat, replace(made_up.next_answer, position=asked.position + 1)).save()
     asked.model.system_prompt = made_up.next_system_prompt
     hot = asked_next(asked)

@@ -362,4 +362,4 @@ def test_a_look_costs_the_same_however_many_runs_and_workers_there_are(
     grow(20)
 
     assert look() == few
-    assert few[1] == ["HGETALL", "TIME", *(("XREVRANGE", "TIME") if address != METRICS else ())]
+    assert few[1] == ["EVAL", *(("EVAL",) if address != METRICS else ())]

@@ -28,6 +28,7 @@ def test_a_queued_run_shows_what_is_known(as_alice: Client, new_run: NewRun) -> 
         "answer_id": None,
         "kind": "reply",
         "model": run.model_id,
+        "auto": None,
         "tier": "free",
         "status": "queued",
         "attempt": 0,

@@ -23,7 +23,8 @@ from chat.queueing import dispatcher, newcomer
 from chat.recovery import Reaper
 from chatsite.celery import app
 from inference.streams import run_key
-from scheduler.models import Model, Tier
+from scheduler import rollouts
+from scheduler.models import Model, ModelVersion, Tier
 from scheduler.room import queue_name, room_key
 from tests.admin_forms import tier_form
 from tests.inference.worker_process import Queue, WorkerProcess, wait_until
@@ -40,6 +41,8 @@ StartWorker = Callable[..., WorkerProcess]
 @pytest.fixture
 def start_worker(model: Model, tmp_path: Path) -> Iterator[StartWorker]:
     workers: list[WorkerProcess] = []
+    version = {"source": model.source, "context_window": model.context_window}
+    rollouts.adopt(ModelVersion.objects.create(model=model, **version))
 
     def start(**environment: str) -> WorkerProcess:
         worker = WorkerProcess(tmp_path, model.slug, {"DATABASE_URL": database_url(), **environment})

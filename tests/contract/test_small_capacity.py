@@ -12,7 +12,8 @@ from inference.capacity import Capacity
 from inference.engine import Generation, Sampling
 from inference.tokens import Tokenizer, Turn
 from inference.vllm_engine import VllmEngine
-from scheduler.models import Model
+from scheduler import rollouts
+from scheduler.models import Model, ModelVersion
 from tests.engine_under_test import WINDOW
 from tests.real_model import model_folder
 
@@ -57,7 +58,7 @@ async def test_as_many_sequences_run_together_as_predicted(small_engine: VllmEng
 def test_the_report_tells_what_the_engines_own_log_does(
     model: Model, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    Model.objects.filter(pk=model.pk).update(context_window=WINDOW)
+    rollouts.adopt(ModelVersion.objects.create(model=model, source=model.source, context_window=WINDOW))
     monkeypatch.setenv("DATABASE_POOL", "5")  # or the worker's, set by its host, would be that of tests to come
     monkeypatch.setenv("KV_CACHE_BLOCKS", str(BLOCKS + 1))
     monkeypatch.setenv("VLLM_LOGGING_LEVEL", "INFO")

@@ -37,7 +37,10 @@ A_TOKEN = "t" * 32
 # Some 30 s of an answer, of characters that do not end where tokens do.
 CHATS = ("chat to delete", "chat to ask in", "chat to ask in once", "chat to ask in by form")
 LONG_TEXT = "No outage of a minute is seen by whoever reads this. 狐 🦊 é. " * 5
-LONG = f"[[script {json.dumps({'text': LONG_TEXT, 'split_characters': True})}]]"
+LONG_SCRIPT = {"text": LONG_TEXT, "split_characters": True}
+LONG = f"[[script {json.dumps(LONG_SCRIPT)}]]"
+# The same, and it stands whole until it is cancelled, however long the outages before that take.
+UNENDING = f"[[script {json.dumps({**LONG_SCRIPT, 'unending': True})}]]"
 USAGE = next(ask for ask in asks.API if ask.route == "/api/usage")
 A_WISH = Wish(
     text=LONG, chars=len(LONG_TEXT), stop=Stop.NEVER, stop_after_s=0, double=False, second_reader=False, goes_on=False,
@@ -182,7 +185,7 @@ class Cast:
         new |= {name: await self.run(asks.SHORT) for name in ("run to retry", "run to retry once")}
         retried = [new["run to retry"], new["run to retry once"]]
         await self.until("SELECT bool_and(status = 'done') FROM chat_run WHERE id = ANY(%s::uuid[])", retried)
-        new |= {"run to cancel": await self.run(LONG), "new name": f"newcomer-{uuid4()}", "keys": uuid4().hex}
+        new |= {"run to cancel": await self.run(UNENDING), "new name": f"newcomer-{uuid4()}", "keys": uuid4().hex}
         new["leaving session"] = uuid4().hex
         await self.fetch(COPY_SESSION, new["leaving session"], self.session)
         new |= {name: await self.new_key() for name in ("key to revoke", "key to revoke by form")}
@@ -192,7 +195,8 @@ class Cast:
     async def scenes(self, count: int) -> Sequence[Mapping[str, str]]:
         """So many, with one run that is being written."""
         scenes = [await self.scene() for _ in range(count)]
-        live = await self.run(LONG)
+        live = await self.run(UNENDING)
+        self.cancelled.append(live)
         await self.until(BEING_WRITTEN, 1 + count)
         return [{**scene, "live run": live} for scene in scenes]
 
@@ -207,7 +211,6 @@ class Cast:
         """Send everything once while all is well, and count what is connected."""
         [scene] = await self.scenes(1)
         await self.ask_all(scene)
-        await self.api("POST", f"/api/runs/{scene['live run']}/cancel", {})
         await self.settle()
 
     async def read(self, key: str) -> None:
@@ -267,7 +270,9 @@ class Cast:
             yield task
 
     async def settle(self) -> None:
-        """Return when nothing is live, and count what is connected."""
+        """Cancel what does not end by itself, return when nothing is live, and count what is connected."""
+        for run_id in self.cancelled:
+            await self.api("POST", f"/api/runs/{run_id}/cancel", {})
         await self.until(ALL_ENDED)
         counts = {"postgres": (await self.fetch(BACKENDS))[0]}
         for server in (self.world.broker, self.world.streams):

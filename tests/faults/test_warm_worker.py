@@ -191,9 +191,19 @@ async def test_killed_within_a_turn_likewise(talk: Talk) -> None:
     assert after.is_warm
 
 
+async def with_a_smaller_window(world: World) -> None:
+    """Have the model's version another one, and the workers started anew, which read it."""
+    with world.database() as database:
+        for table in ("scheduler_model", "scheduler_modelversion"):
+            database.execute(f"UPDATE {table} SET context_window = 2048")
+    for worker in world.workers:
+        async with worker.down(signal.SIGTERM):
+            pass
+    await world.whole()
+
+
 async def test_a_summarys_worker_is_warm_for_the_first_turn_of_its_epoch(talk: Talk) -> None:
-    with talk.world.database() as database:
-        database.execute("UPDATE scheduler_model SET context_window = 2048")
+    await with_a_smaller_window(talk.world)
     before = await talk.turn(WORDS)
     for number in range(12):
         before = await talk.turn(f"{WORDS} {number}")

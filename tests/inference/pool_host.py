@@ -53,6 +53,9 @@ class Runner:
         """Nothing to tell."""
         return {}
 
+    async def take_no_more(self) -> None:
+        """Nothing is kept for it."""
+
     async def hand_back(self) -> None:
         for request_id in list(self._requests):
             await self._workplace.engine.abort(request_id)
@@ -103,6 +106,28 @@ async def stop_engine(runner: Runner) -> None:
     await runner.stop_engine()
 
 
+class PoolRoster:
+    """Of no interest to anybody; `check_in` names the version that is served."""
+
+    def __init__(self, host: PoolHost, slug: str) -> None:
+        self._host, self._slug = host, slug
+
+    def enter(self) -> ServedModel:
+        return self._host.served_model(self._slug)
+
+    def check_in(self, _phase: str, _detail: str) -> int | None:
+        return 0
+
+    def arrived(self, _revision: str, _digest: str, _manifest: object) -> None:
+        pass
+
+    def failed(self, _reason: str) -> None:
+        pass
+
+    def leave(self) -> None:
+        pass
+
+
 class PoolHost:
     """Serves one model, whose slug is its first queue; others, by weight, stand in the server of the streams."""
 
@@ -111,10 +136,15 @@ class PoolHost:
     def served_model(self, slug: str) -> ServedModel:
         if slug == "unknown":
             raise NotServed("no active model 'unknown'")
+        return ServedModel(slug, str(model_folder()), 2048, self.queues(slug))
+
+    def roster(self, slug: str, _worker_name: str) -> PoolRoster:
+        return PoolRoster(self, slug)
+
+    def queues(self, slug: str) -> Mapping[str, float]:
         with SyncRedis.from_url(os.environ["STREAMS_URL"]) as redis:
             others = cast(dict[bytes, bytes], redis.hgetall(f"{TOLD}:queues:{slug}"))
-        weights = {name.decode(): int(weight) for name, weight in others.items()}
-        return ServedModel(slug, model_folder(), 2048, {slug: 1, **weights})
+        return {slug: 1, **{name.decode(): int(weight) for name, weight in others.items()}}
 
     def queue_order(self) -> FairOrder:
         return FairOrder()

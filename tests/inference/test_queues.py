@@ -119,7 +119,8 @@ def test_a_worker_takes_what_is_for_it_first_and_each_tiers_share(
     streams.hset(_names_of(queue), later.name, 3)
     worker = start_worker(SCRIPT_SLOTS="1", SCRIPT_TOKENS_PER_S="100")
     own = {each: each.named(sticky_name(each.name, worker.name)) for each in (queue, later)}
-    send(queue, jobs=1, tokens=30)
+    # For as long as it takes to put all messages there.
+    send(queue, jobs=1, tokens=30, script='[[script {"first_token_ms": 4000}]]')
     wait_until(lambda: worker.count("begun") == 1, "the only slot is taken")
     for each, tokens in ((queue, 2), (later, 4)):
         for where in (each, own[each]):

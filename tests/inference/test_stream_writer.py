@@ -301,6 +301,21 @@ async def test_a_lost_reply_neither_loses_nor_doubles_an_entry(
     assert ids(entries) == [(1, 0), (1, 1), (1, 2), (1, 3), (1, 4), (1, 5), (1, EntryId.terminal(1).seq)]
 
 
+async def test_a_refusal_by_a_server_that_a_failover_has_replaced_fences_nobody(
+    writing: Writing, redis: Redis, run_id: UUID
+) -> None:
+    async with writing(window_s=3600) as writer:
+        stream = await writer.open(run_id, 1, MODEL)
+        stream.push("text", [1])
+        stream._seal()
+        sent = stream.next_append()
+        stream.refused(top=EntryId.fence(1))  # the newest that the new primary has
+        assert stream.next_append() is sent
+        await stream.end(DONE)
+
+    assert text_of(await read_after(redis, run_id, None)) == "text"
+
+
 async def test_a_lost_fence_reply_is_no_refusal(
     writing: Writing, redis: Redis, run_id: UUID, connection: type[FaultyConnection]
 ) -> None:

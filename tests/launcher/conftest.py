@@ -33,7 +33,8 @@ def launch() -> Iterator[Launch]:
 def bare_checkout(tmp_path: Path) -> Path:
     """A copy of what set-up needs, deep and with spaces in its path, nothing installed."""
     folder = tmp_path / "a folder with spaces" / ("deep" * 30) / "and a quote's end"
-    shutil.copytree(ROOT / "launcher", folder / "launcher", ignore=shutil.ignore_patterns("__pycache__"))
+    for package in ("launcher", "inference"):
+        shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("Makefile", "pyproject.toml", "LICENSE", *(path.name for path in ROOT.glob("requirements*.txt"))):
         shutil.copy(ROOT / name, folder)
     return folder

@@ -19,7 +19,7 @@ import psutil
 
 ROOT = Path(__file__).resolve().parents[2]
 MARK = "PALAVER_TEST_MARK"
-LOOK_EVERY_S = 0.05
+LOOK_EVERY_S = 0.1
 CLEARED_WITHIN_S = 20
 _OUTSIDE_MAKE = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
 

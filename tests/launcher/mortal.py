@@ -31,4 +31,6 @@ if ready_file := os.environ.get("READY_FILE"):
 note(str(os.getpid()))
 if "--ends" in sys.argv:
     sys.exit(7)
+if "--changes" in sys.argv:
+    sys.exit(75)
 time.sleep(600)

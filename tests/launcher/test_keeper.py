@@ -85,6 +85,14 @@ def test_what_had_come_up_once_is_started_again_though_it_dies_at_once(keep: Cal
     kept.started(times=3)
 
 
+def test_what_changes_over_is_started_again_though_it_never_came_up(keep: Callable[..., Kept]) -> None:
+    kept = keep("--changes", comes_up=False)
+
+    kept.started(times=2)
+    kept.keeper.terminate()
+    kept.keeper.wait(PATIENCE_S)
+
+
 def test_what_never_came_up_ends_with_its_status(keep: Callable[..., Kept]) -> None:
     kept = keep("--ends", comes_up=False)
 

@@ -174,6 +174,22 @@ def test_a_given_server_that_does_not_answer_is_named(monkeypatch: pytest.Monkey
     assert "secret" not in str(told.value)
 
 
+@pytest.mark.parametrize(
+    "wrong", [("BROKER_URL", "", "names a cluster"), ("STREAMS_URL", "/1", "no numbered databases")]
+)
+def test_a_cluster_that_cannot_be_used_is_named(
+    monkeypatch: pytest.MonkeyPatch, secrets: Secrets, wrong: tuple[str, str, str]
+) -> None:
+    name, path, reason = wrong
+    monkeypatch.setenv(name, f"redis+cluster://:secret@127.0.0.1:9,127.0.0.1:10{path}")
+
+    with pytest.raises(SetupProblem, match=f"{name} names") as told, servers.running(secrets):
+        pass
+
+    assert reason in str(told.value)
+    assert "secret" not in str(told.value)
+
+
 def query(url: str, statement: str) -> object:
     """The first value of the first row."""
     with psycopg.connect(url, autocommit=True) as connection:

@@ -1,10 +1,12 @@
-"""A web process that is stopped: whoever waits for an answer there is told to ask again, and the run is cancelled."""
+"""A web process that is stopped: an answer there goes on for a while; then its client is told to ask again."""
 
 from __future__ import annotations
 
 import asyncio
 import signal
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
 
 import openai
 import psycopg
@@ -13,7 +15,7 @@ from openai import OpenAI
 from openai.types.chat import ChatCompletionMessageParam
 
 from tests.browser.visitor import scripted
-from tests.stack.stack import MODEL, Process, Stack
+from tests.stack.stack import MODEL, Process, Stack, web_beside
 
 UNENDING: list[ChatCompletionMessageParam] = [{"role": "user", "content": scripted("Word by word.", unending=True)}]
 NEWEST = "SELECT status FROM chat_run ORDER BY id DESC LIMIT 1"
@@ -70,3 +72,28 @@ def test_before_a_whole_answer(scripted_stack: Stack, second_web: tuple[Process,
     assert isinstance(error, openai.InternalServerError)
     assert (error.code, error.status_code) == ("stopping", 503)
     assert error.response.headers["x-should-retry"] == "true"
+
+
+@pytest.mark.parametrize("is_streamed", [True, False])
+def test_an_answer_that_ends_soon_is_whole(scripted_stack: Stack, tmp_path: Path, is_streamed: bool) -> None:
+    long: list[ChatCompletionMessageParam] = [{"role": "user", "content": scripted("Word by word. " * 15)}]
+    patient = replace(scripted_stack, environ={**scripted_stack.environ, "WEB_DRAIN_S": "60"})
+    with web_beside(patient, tmp_path) as (web, port):
+        client = OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key=scripted_stack.key, max_retries=0)
+
+        def ask() -> str:
+            if not is_streamed:
+                whole = client.chat.completions.create(model=MODEL, messages=long)
+                return whole.choices[0].message.content or ""
+            pieces = client.chat.completions.create(model=MODEL, messages=long, stream=True)
+            return "".join(piece.choices[0].delta.content or "" for piece in pieces)
+
+        async def both() -> str:
+            asking = asyncio.create_task(asyncio.to_thread(ask))
+            await until(scripted_stack, "streaming")
+            web.popen.send_signal(signal.SIGTERM)
+            return await asking
+
+        with client:
+            assert asyncio.run(both()) == "Word by word. " * 15
+        assert web.popen.wait(PATIENCE_S) == -signal.SIGTERM

@@ -100,7 +100,7 @@ def test_a_slug_without_a_letter_or_a_digit_first_is_refused(
 
 
 def test_a_models_answers_must_leave_room_for_a_prompt(as_operator: Client, model: Model) -> None:
-    form = model_form(model, context_window="512", max_output_tokens="512")
+    form = model_form(model, max_output_tokens="2048")
 
     answer = as_operator.post(f"/admin/scheduler/model/{model.slug}/change/", form)
 

@@ -13,6 +13,7 @@ from django.conf import settings
 from redis import Redis
 from uuid6 import uuid7
 
+from inference.servers import blocking
 from scheduler.budgets import Level, Reservation, TokenBuckets, bucket_key, index_key
 from scheduler.dispensable import DispensableRedis
 from scheduler.errors import BudgetExhausted
@@ -26,7 +27,7 @@ UNITS = 3_600_000
 
 @pytest.fixture
 def redis() -> Iterator[Redis]:
-    with Redis.from_url(settings.STREAMS_URL) as client:
+    with blocking(settings.STREAMS_URL) as client:
         yield client
 
 

@@ -95,9 +95,9 @@ class Told:
                     pipe.delete(run_key(self.run_id))
                 case Fate.EXPIRED_LIVE | Fate.EXPIRED_ENDED:
                     pipe.pexpire(run_key(self.run_id), 1)
-                case Fate.FLUSHED:
-                    pipe.flushdb()
             last = cast(list[tuple[bytes, Any]], (await pipe.execute())[0])
+        if self.fate is Fate.FLUSHED:
+            await redis.flushdb()  # behind it, since a cluster is not emptied in one transaction
         is_ended = bool(last) and EntryId.parse(last[0][0]) == EntryId.terminal(1)
         self.counts[self.fate] += bool(last) and is_ended == (self.fate in {Fate.DELETED_ENDED, Fate.EXPIRED_ENDED})
 
@@ -140,7 +140,7 @@ class Reader:
         api = self._webs[cut.web]
         self._told.counts["with the stream gone"] += self._told.is_gone
         if cut.is_abandoned:
-            await abandon(api.port, self._path, api.headers | self.reading.header)
+            await abandon(api.door, self._path, api.headers | self.reading.header)
         else:
             status = await api.read(self._path, self.reading, cut.until_byte)
             assert status == 200, (self.reading.last_id, self.reading.refusal)

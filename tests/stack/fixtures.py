@@ -8,12 +8,11 @@ from uuid import uuid4
 
 import psycopg
 import pytest
-from psycopg.types.json import Jsonb
 
 from launcher.install import hardware
 from launcher.workers import environments
 from tests.sse_client import Api
-from tests.stack.stack import SLOTS, Process, Stack, running, web_beside
+from tests.stack.stack import SLOTS, Process, Stack, copy_model, running, web_beside
 
 # Redis databases beside those that in-process tests use.
 SCRIPTED_DB, VLLM_DB = 4, 6
@@ -30,7 +29,7 @@ _FIGURES = pytest.StashKey[list[str]]()
 @pytest.fixture(scope="session")
 def scripted_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """The product with the scripted engine: answers of 150 characters in many scripts, a byte a token."""
-    yield from _stack("scripted", SCRIPTED_DB, tmp_path_factory, SCRIPT)
+    yield from stack_of("scripted", SCRIPTED_DB, tmp_path_factory, SCRIPT)
 
 
 @pytest.fixture(scope="session")
@@ -38,12 +37,13 @@ def vllm_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """The product with the real engine and the default model. Takes about a minute to start."""
     # Cores or a GPU as `make run` gives them: vLLM's own choice of a core is the same for every process.
     place = environments(1, hardware(), tmp_path_factory.mktemp("ready"))[0]
-    yield from _stack("vllm", VLLM_DB, tmp_path_factory, place)
+    yield from stack_of("vllm", VLLM_DB, tmp_path_factory, place)
 
 
-def _stack(
+def stack_of(
     engine: str, first_redis_db: int, tmp_path_factory: pytest.TempPathFactory, wishes: dict[str, str]
 ) -> Iterator[Stack]:
+    """A running stack, for a fixture: see `running`."""
     with running(engine, first_redis_db, tmp_path_factory.mktemp(f"stack-{engine}"), wishes) as stack:
         _running.append(stack)
         yield stack
@@ -73,16 +73,8 @@ def figures(request: pytest.FixtureRequest) -> Callable[[str], None]:
 def idle_model(scripted_stack: Stack) -> Iterator[str]:
     """A model that no worker runs."""
     slug = f"idle-{uuid4().hex[:8]}"
-    changes = {"slug": slug, "name": "Idle", "is_default": False}
     with psycopg.connect(scripted_stack.database_url, autocommit=True) as connection:
-        connection.execute(
-            "INSERT INTO scheduler_model SELECT (jsonb_populate_record(model, %s)).*"
-            " FROM scheduler_model AS model WHERE is_default",
-            [Jsonb(changes)],
-        )
-        connection.execute(
-            "INSERT INTO scheduler_model_tiers (model_id, tier_id) SELECT %s, slug FROM scheduler_tier", [slug]
-        )
+        copy_model(connection, slug, "Idle")
         yield slug
         connection.execute("UPDATE scheduler_model SET is_active = false WHERE slug = %s", [slug])
 

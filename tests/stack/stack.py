@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
-import re
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import urlopen
@@ -19,8 +22,9 @@ from uuid import uuid4
 
 import psycopg
 from psycopg import sql
-from redis import Redis
+from psycopg.types.json import Jsonb
 
+from inference.servers import blocking
 from launcher.child import free_port
 from tests.real_model import model_folder
 from tests.sse_client import Api
@@ -37,6 +41,10 @@ NO_LIMITS = """
        SET concurrency = 10000, budget_tokens = 2000000000, refill_tokens_per_hour = 2000000000,
            queue_depth = 100000, queue_deadline_s = 86400, shed_at_percent = 100
 """
+NEW_KEY = """
+    INSERT INTO chat_apikey (user_id, name, shown, digest)
+    SELECT id, 'test', left(%(key)s, 10), encode(sha256(%(key)s::bytea), 'hex') FROM chat_user WHERE username = 'demo'
+"""
 NEW_USERS = """
     WITH named AS (
         SELECT gen_random_uuid() AS id, name, key FROM unnest(%(names)s::text[], %(keys)s::text[]) AS new (name, key)
@@ -48,6 +56,26 @@ NEW_USERS = """
     INSERT INTO chat_apikey (user_id, name, shown, digest)
     SELECT id, 'test', left(key, 10), encode(sha256(key::bytea), 'hex') FROM named
 """
+
+
+COPY_MODEL = (
+    """
+    INSERT INTO scheduler_model SELECT (jsonb_populate_record(model, %(changes)s)).*
+      FROM scheduler_model AS model WHERE is_default
+    """,
+    """
+    INSERT INTO scheduler_modelversion
+    SELECT (jsonb_populate_record(version, jsonb_build_object('model_id', %(slug)s::text, 'number', 1,
+                'id', nextval(pg_get_serial_sequence('scheduler_modelversion', 'id'))))).*
+      FROM scheduler_modelversion AS version JOIN scheduler_model AS model ON model.version_id = version.id
+     WHERE is_default
+    """,
+    """
+    UPDATE scheduler_model SET version_id = (SELECT id FROM scheduler_modelversion WHERE model_id = %(slug)s)
+     WHERE slug = %(slug)s
+    """,
+    "INSERT INTO scheduler_model_tiers (model_id, tier_id) SELECT %(slug)s, slug FROM scheduler_tier",
+)
 
 
 class StackBroken(Exception):
@@ -146,7 +174,7 @@ def running(engine: str, first_redis_db: int, folder: Path, wishes: Mapping[str,
     with ExitStack() as cleanup:
         environ = {**os.environ, **environment(engine, folder), **_own_redis(first_redis_db), **wishes}
         environ["DATABASE_URL"] = cleanup.enter_context(
-            own_database(os.environ["DATABASE_URL"], f"stack_{os.getpid()}_{engine}")
+            own_database(os.environ["DATABASE_URL"], f"stack_{os.getpid()}_{first_redis_db}")
         )
         for url in (environ["BROKER_URL"], environ["STREAMS_URL"]):
             cleanup.callback(flush, url)
@@ -162,7 +190,7 @@ def running(engine: str, first_redis_db: int, folder: Path, wishes: Mapping[str,
         )
         cleanup.callback(worker.stop)
         stack = Stack(port, key, environ, web, reaper, worker)
-        _await_ready(stack, Path(environ["READY_FILE"]), START_PATIENCE_S[engine])
+        await_ready(stack, Path(environ["READY_FILE"]), START_PATIENCE_S[engine])
         yield stack
 
 
@@ -212,13 +240,22 @@ def environment(engine: str, folder: Path) -> dict[str, str]:
         "SECRET_KEY": "stack-" + "0" * 60,
         "ENGINE": engine,
         "PALAVER_STATE": str(folder),
-        "STATIC_ROOT": str(folder / "static-root"),  # another stack may be collecting at the same time
+        "STATIC_ROOT": str(static_root()),
         "READY_FILE": str(folder / "ready"),
         "PYTHONUNBUFFERED": "1",
+        "WEB_DRAIN_S": "1",
         # One account does everything, which no person could.
         "REQUESTS_PER_MINUTE": "1000000",
         "STREAMS_PER_USER": "10000",
     }
+
+
+@cache
+def static_root() -> Path:
+    """Where the static files of all stacks of this process are; the first to be prepared gathers them there."""
+    folder = Path(tempfile.mkdtemp(prefix="palaver-static-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 def _own_redis(first_db: int) -> dict[str, str]:
@@ -247,43 +284,61 @@ def own_database(url: str, name: str) -> Iterator[str]:
 
 def flush(url: str) -> None:
     """Empty one Redis database."""
-    with Redis.from_url(url) as redis:
+    with blocking(url) as redis:
         redis.flushdb()
 
 
 def prepared(environ: Mapping[str, str]) -> str:
-    """Migrate, make tiers, model and demo account, and return a key of that account."""
-    manage(environ, "migrate", "--no-input", "-v0")
-    manage(environ, "collectstatic", "--no-input", "-v0")
-    manage(environ, "prepare", "--model-path", str(model_folder()), "--model-name", MODEL)
+    """Migrate, make tiers, model and demo account as `make run` does, and return a key of that account.
+
+    The model has the window that `MODEL_WINDOW` says, in tokens, else its own.
+    """
+    _run(environ, "-m", "launcher.database", str(model_folder()), MODEL)
+    key = f"pal_{uuid4()}"
     # Limits of the account are not what a stack tests.
     with psycopg.connect(environ["DATABASE_URL"], autocommit=True) as connection:
         connection.execute(NO_LIMITS)
         connection.execute("UPDATE scheduler_model SET queue_depth = 100000")
-    key = re.search(r"pal_[\w-]+", manage(environ, "apikey", "demo"))
-    assert key, "apikey printed none"
-    return key.group()
+        if window := environ.get("MODEL_WINDOW"):
+            for table in ("scheduler_model", "scheduler_modelversion"):
+                connection.execute(f"UPDATE {table} SET context_window = {int(window)}".encode())
+        connection.execute(NEW_KEY, {"key": key})
+    return key
+
+
+def copy_model(connection: psycopg.Connection, slug: str, name: str) -> None:
+    """Another model like the default one, with a version of its own and for all tiers, past the product."""
+    changes = {"slug": slug, "name": name, "is_default": False, "version_id": None}
+    for statement in COPY_MODEL:
+        connection.execute(statement, {"slug": slug, "changes": Jsonb(changes)})
 
 
 def manage(environ: Mapping[str, str], *arguments: str) -> str:
     """Run manage.py; returns what it printed. Raises `StackBroken`."""
-    command = [sys.executable, str(ROOT / "manage.py"), *arguments]
+    return _run(environ, str(ROOT / "manage.py"), *arguments)
+
+
+def _run(environ: Mapping[str, str], *arguments: str) -> str:
+    command = [sys.executable, *arguments]
     ran = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=120, check=False)
     if ran.returncode:
-        raise StackBroken(f"manage.py {arguments[0]} failed\n{ran.stdout}\n{ran.stderr}")
+        raise StackBroken(f"{' '.join(arguments)} failed\n{ran.stdout}\n{ran.stderr}")
     return ran.stdout
 
 
-def started(name: str, module: Sequence[str], environ: Mapping[str, str], folder: Path) -> Process:
-    """Start a module's process; it adds to the log of those of its name before it."""
-    command = [sys.executable, "-m", *module]
+def started(
+    name: str, module: Sequence[str], environ: Mapping[str, str], folder: Path, prefix: Sequence[str] = ()
+) -> Process:
+    """Start a module's process; it adds to the log of those of its name before it. `prefix` is what runs it."""
+    command = [*prefix, sys.executable, "-m", *module]
     log = folder / f"{name}.log"
     with log.open("ab") as output:
         popen = subprocess.Popen(command, cwd=ROOT, env=environ, stdout=output, stderr=subprocess.STDOUT)
     return Process(name, popen, log)
 
 
-def _await_ready(stack: Stack, ready_file: Path, patience_s: float) -> None:
+def await_ready(stack: Stack, ready_file: Path, patience_s: float) -> None:
+    """Return when its web process answers and its worker takes runs. Raises `StackBroken`."""
     deadline = time.monotonic() + patience_s
     while not (ready_file.exists() and answers(stack.port)):
         for process in stack.processes:

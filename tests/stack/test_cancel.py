@@ -129,7 +129,7 @@ async def test_a_resumed_stream_is_stopped_from_another_client(webs: Sequence[Ap
 
 async def stop_many(stack: Stack, webs: Sequence[Api], cancels: int) -> list[Stopped]:
     """Stop so many runs, of users beside each other: more than the engine has slots, so that some runs wait."""
-    views = [[Api(web.port, key) for web in webs] for key in new_users(stack.database_url, LANES)]
+    views = [[Api(web.door, key) for web in webs] for key in new_users(stack.database_url, LANES)]
     lanes = [Lane(view, random.Random()) for view in views]
     return list(itertools.chain(*await asyncio.gather(*(lane.run(cancels // LANES) for lane in lanes))))
 

@@ -17,6 +17,7 @@ from uuid import UUID
 import pytest
 from redis.asyncio import Redis
 
+from inference.servers import asynchronous
 from tests.long_form import times
 from tests.sse_client import Api, Reading
 from tests.stack.cutting import CALM, STRIKES_WITHIN_S, Fate, Reader, Told
@@ -61,7 +62,7 @@ class Place:
 
 @pytest.fixture
 async def place(scripted_stack: Stack, webs: Sequence[Api]) -> AsyncIterator[Place]:
-    async with Redis.from_url(scripted_stack.streams_url) as redis:
+    async with asynchronous(scripted_stack.streams_url) as redis:
         yield Place(webs, redis)
 
 

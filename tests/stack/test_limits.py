@@ -66,7 +66,7 @@ async def operator(stack: Stack, database: psycopg.Connection[Any]) -> AsyncIter
 
 async def asked(api: Api, content: str) -> int:
     chat = (await api.post("/api/chats", {}))["id"]
-    async with request(api.port, "POST", f"/api/chats/{chat}/messages", api.headers, {"content": content}) as answer:
+    async with request(api.door, "POST", f"/api/chats/{chat}/messages", api.headers, {"content": content}) as answer:
         return answer.status
 
 

@@ -26,7 +26,7 @@ async def test_sigterm_ends_open_streams_at_once_and_readers_resume_elsewhere(
 ) -> None:
     process, port = second_web
     api, other = scripted_stack.api, scripted_stack.api
-    other.port = port
+    other.door = port
     readings = [Reading() for _ in range(10)]
     with scripted_stack.worker.paused():
         asked = await api.ask(LONG)
@@ -50,7 +50,7 @@ async def test_kill_9_under_a_hundred_streams_costs_their_readers_a_reconnect(
 ) -> None:
     process, port = second_web
     api, other = scripted_stack.api, scripted_stack.api
-    other.port = port
+    other.door = port
     with scripted_stack.worker.paused():
         runs = [await api.ask(LONG) for _ in range(10)]
         readings = [(run, Reading()) for run in runs for _ in range(10)]

@@ -10,14 +10,15 @@ from redis.asyncio import Redis
 
 from chat.models import ApiKey, Chat, Run, User
 from chat.streaming.connect import streams_client
-from chat.streaming.hub import Hub
+from chat.streaming.sharded_hub import AnyHub, hub_of
 from chatsite.asgi import Application
+from inference.servers import asynchronous
 from tests.streaming.telling import Telling, Web, serving
 
 
 @pytest.fixture
 async def redis() -> AsyncIterator[Redis]:
-    async with Redis.from_url(settings.STREAMS_URL) as client:
+    async with asynchronous(settings.STREAMS_URL) as client:
         yield client
 
 
@@ -60,8 +61,8 @@ async def reading() -> AsyncIterator[Redis]:
 
 
 @pytest.fixture
-async def hub(reading: Redis) -> AsyncIterator[Hub]:
-    hub = Hub(reading)
+async def hub(reading: Redis) -> AsyncIterator[AnyHub]:
+    hub = hub_of(reading)
     hub.start()
     yield hub
     await hub.stop()

@@ -150,7 +150,7 @@ class Web:
     def readers(self) -> int:
         """How many readers its hub has."""
         assert self.application._streams
-        return sum(len(followed.readers) for followed in self.application._streams.hub._followed.values())
+        return self.application._streams.hub.readers
 
 
 class QuietServer(Server):

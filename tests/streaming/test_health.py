@@ -87,6 +87,17 @@ async def test_without_its_migrations_it_is_not_ready_and_says_what_to_do() -> N
     assert told["checks"]["migrations"] == "1 not applied: run manage.py migrate"
 
 
+async def test_with_the_migrations_of_the_next_release_it_stays_ready() -> None:
+    """They are applied first, while processes of this one serve."""
+    await rows.ask(lambda: MigrationRecorder(connection).record_applied("chat", "9999_of_the_next_release"))
+    try:
+        status, told = await probed()
+    finally:
+        await rows.ask(lambda: MigrationRecorder(connection).record_unapplied("chat", "9999_of_the_next_release"))
+
+    assert (status, told["status"]) == (200, "ready")
+
+
 async def test_without_the_database_it_is_not_ready_and_lives(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_: BaseDatabaseWrapper) -> None:
         raise OperationalError("password authentication failed for user alice")

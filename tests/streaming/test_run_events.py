@@ -60,6 +60,7 @@ async def test_headers_keep_proxies_from_holding_events_back(web: Web, telling: 
         assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
         assert answer.headers["cache-control"] == "no-cache, no-transform"
         assert answer.headers["x-accel-buffering"] == "no"
+        assert answer.headers["content-encoding"] == "identity"
 
 
 async def test_a_client_resumes_behind_any_event_it_has(web: Web, telling: Telling) -> None:

@@ -51,6 +51,7 @@ RUN: Json = {
     "answer_id": ANSWER_ID,
     "kind": "reply",
     "model": "default",
+    "auto": None,
     "tier": "free",
     "status": "done",
     "attempt": 1,

@@ -38,7 +38,9 @@ NOTES: Mapping[type[Shape], Mapping[str, Schema]] = {
             "maxLength": settings.MAX_CONTENT_BYTES,
             "description": f"At most {settings.MAX_CONTENT_BYTES} bytes in UTF-8. No NUL, and not only blanks.",
         },
-        "model": {"description": "A slug of `GET /api/models`; without it the default one answers."},
+        "model": {
+            "description": "A slug of `GET /api/models`, `auto` too if it is there; else the default one answers."
+        },
         "max_output_tokens": {"description": "Lowered to what limits, model, window and budget allow."},
     },
     RenamingShape: {"title": {"description": "One line of text, 1 to 200 characters without the blanks around it."}},
@@ -72,6 +74,21 @@ NOTES: Mapping[type[Shape], Mapping[str, Schema]] = {
             "enum": [Run.Kind.REPLY.value],
             "type": "string",
             "description": "What runs beside replies is not shown.",
+        },
+        "auto": {
+            "type": ["object", "null"],
+            "properties": {
+                "rule": {"type": ["integer", "null"], "description": "Its position; null where none held."},
+                "conditions": {"type": "string", "description": "Of that rule, as it was then."},
+                "otherwise": {"type": "string", "description": "The default model, which answers where no rule holds."},
+                "prompt_tokens": {"type": ["integer", "null"], "description": "As the default model counts them."},
+                "load_percent": {
+                    "type": ["integer", "null"],
+                    "description": "Of the default model: 100 is full, 200 that as many wait.",
+                },
+            },
+            "required": ["rule", "conditions", "otherwise", "prompt_tokens", "load_percent"],
+            "description": "Why Auto chose its model; null where that was picked. Numbers no rule asked for are null.",
         },
         "attempt": {"description": "How many workers have taken it so far."},
         "epoch": {"description": "How many summaries stood before the prompt's messages; 0 is none."},

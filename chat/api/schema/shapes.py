@@ -64,7 +64,7 @@ class UsageShape(Shape):
 
 
 class ModelShape(Shape):
-    """A model that may be picked."""
+    """A model that may be picked, or Auto, which chooses one: its numbers are the default model's."""
 
     slug = serializers.CharField(help_text="What a question names it by.")
     name = serializers.CharField()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from typing import Any
@@ -27,6 +28,8 @@ class Command(BaseCommand):
     def handle(self, *_: Any, model: str | None, **options: Any) -> None:
         """Raises `CommandError` where there is no such model, or no engine with it."""
         command = [sys.executable, "-m", "inference.capacity_report", "--model", model_of(model).pk, *given(options)]
+        # Ended by an exception, which ends the child: by the signal alone it would go on.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
         told = subprocess.run(command, cwd=settings.BASE_DIR, check=False)
         if told.returncode:
             raise CommandError("The capacity of this model could not be told: see above.")

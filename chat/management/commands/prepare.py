@@ -8,11 +8,14 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import transaction
 
 from chat.models import User
-from scheduler.models import Model, Tier
+from inference.sources import Source, SourceError, fetch
+from scheduler import rollouts
+from scheduler.models import Model, ModelVersion, Tier
 
 DEMO_USER = "demo"
 
@@ -38,14 +41,32 @@ class Command(BaseCommand):
 def serve(name: str, folder: Path) -> None:
     """Make the model in `folder` the default one; for all tiers when it is new. The one before it is switched off."""
     Model.objects.exclude(slug=name).filter(is_default=True).update(is_default=False, is_active=False)
-    served = {"source": str(folder), "is_default": True, "is_active": True}
-    window = context_window(folder)
-    first = {"name": name, "temperature": temperature(folder), "context_window": window, **served}
+    served = {"is_default": True, "is_active": True}
+    first = {"name": name, "temperature": temperature(folder), **served}
     model, is_new = Model.objects.update_or_create(slug=name, defaults=served, create_defaults=first)
-    # An operator's smaller window stays.
-    Model.objects.filter(pk=model.pk, context_window__gt=window).update(context_window=window)
     if is_new:
         model.tiers.set(Tier.objects.all())
+    have_version(model, str(folder), context_window(folder))
+
+
+def have_version(model: Model, source: str, window: int) -> None:
+    """Serve that folder, unless the model had it before: what an operator rolled out since, window included, stays."""
+    active = model.version
+    own = [version for version in model.versions.filter(source=source) if is_of_these_files(version)]
+    is_too_large = active in own and active is not None and active.context_window > window
+    if active is None or not own or is_too_large:
+        smaller = min(window, active.context_window) if active else window
+        rollouts.adopt(ModelVersion.objects.create(model=model, source=source, context_window=smaller))
+
+
+def is_of_these_files(version: ModelVersion) -> bool:
+    """Whether its folder holds the files that it was made with, as far as any worker has looked."""
+    if not version.digest:
+        return True
+    try:
+        return fetch(Source.parse(version.source), cache=settings.MODEL_CACHE).manifest.digest == version.digest
+    except SourceError as error:
+        raise CommandError(str(error)) from error
 
 
 def context_window(folder: Path) -> int:

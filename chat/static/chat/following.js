@@ -148,6 +148,7 @@ export class Following {
     if (this.#isRetired) return;
     this.#sidebar.adopt(page);
     for (const part of page.querySelectorAll("[data-mirrored]")) document.getElementById(part.id)?.replaceWith(part);
+    this.#notices.sayOnce(document.querySelector("#answered-by").textContent);
     if (!this.#chatId) return;
     document.title = page.title;
     document.querySelector("#title").textContent = page.querySelector("#title").textContent;

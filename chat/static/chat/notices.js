@@ -23,10 +23,17 @@ export class Notices {
   #banner = document.querySelector("#connection");
   #composer = document.querySelector("#composer");
   #isRetired = false;
+  #saidOnce = "";
 
   /** Tell a screen reader. */
   say(text) {
     this.#status.textContent = text;
+  }
+
+  /** Tell a screen reader what stands on the page, and not again while it does. */
+  sayOnce(text) {
+    if (text && text !== this.#saidOnce) this.say(text);
+    this.#saidOnce = text;
   }
 
   /** Tell a screen reader that a run has ended: how, and the whole answer, once. */

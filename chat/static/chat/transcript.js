@@ -138,7 +138,7 @@ export class Transcript {
     if (!here) return null;
     const same = (part) => here.querySelector(part).textContent.trim() === turn.querySelector(part).textContent.trim();
     // A message's text never changes: its markup may, and what stands below it.
-    const isSame = here.dataset.markup === turn.dataset.markup && same(".note") && same(".facts");
+    const isSame = here.dataset.markup === turn.dataset.markup && same(".note") && same(".answered-by") && same(".facts");
     const isBetter = here.querySelector(".markup") && !turn.querySelector(".markup"); // the server had no time to set it
     return isSame || isBetter || isSelected(here) ? here : null;
   }
