@@ -9,16 +9,17 @@ from csp.constants import NONCE, SELF
 from chat.api.schema.words import ABOUT
 from chatsite import cors
 from chatsite.database.deadline import DeadlinedConnection, HastyConnection
-from chatsite.given import Given
+from chatsite.given import Given, end_in_one_line
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
+end_in_one_line()
 env = Given()
 # What `make run` wrote, so that manage.py in another terminal meets the same database. The environment wins.
 env.read_env(Path(env.str("PALAVER_STATE", default=str(BASE_DIR / ".palaver"))) / "run.env")
 
-DEBUG = env.bool("DEBUG", default=False)
-SECRET_KEY = env.str("SECRET_KEY")
+DEBUG = env.switch("DEBUG", default=False)
+SECRET_KEY = env.text("SECRET_KEY")
 ALLOWED_HOSTS = env.list("ALLOWED_HOSTS", default=["127.0.0.1", "localhost", "[::1]"])
 CSRF_TRUSTED_ORIGINS = env.list("CSRF_TRUSTED_ORIGINS", default=[])
 # Sites whose scripts may call the API, by key. Without one nothing says a word of it.
@@ -136,14 +137,14 @@ LOGIN_URL = "sign-in"
 LOGIN_REDIRECT_URL = "home"
 LOGOUT_REDIRECT_URL = "sign-in"
 # Off: accounts are made by operators, in the admin.
-SIGN_UP = env.bool("SIGN_UP", default=True)
+SIGN_UP = env.switch("SIGN_UP", default=True)
 # Password hashing is Django's own: PBKDF2 with the iterations that each release thinks right.
 
 LANGUAGE_CODE = "en"
 # Of the pages; what the API says is English.
 LANGUAGES = [("en", "English"), ("fa", "فارسی"), ("zh-hans", "简体中文")]
 LOCALE_PATHS = [BASE_DIR / "locale"]
-LANGUAGE_COOKIE_SECURE = env.bool("HTTPS", default=not DEBUG)
+LANGUAGE_COOKIE_SECURE = env.switch("HTTPS", default=not DEBUG)
 LANGUAGE_COOKIE_HTTPONLY = True
 LANGUAGE_COOKIE_SAMESITE = "Lax"
 LANGUAGE_COOKIE_AGE = 3600 * 24 * 365
@@ -159,14 +160,14 @@ STORAGES = {
 }
 
 # Plain HTTP is for loopback: with HTTPS on, cookies are sent over TLS only and browsers are told to stay there.
-HTTPS = env.bool("HTTPS", default=not DEBUG)
+HTTPS = env.switch("HTTPS", default=not DEBUG)
 SESSION_COOKIE_SECURE = HTTPS
 CSRF_COOKIE_SECURE = HTTPS
 SECURE_SSL_REDIRECT = HTTPS
 SECURE_HSTS_SECONDS = 3600 * 24 * 365 if HTTPS else 0
 # HSTS for other names below ours, and for good: not ours to decide.
 SILENCED_SYSTEM_CHECKS = ["security.W005", "security.W021"]
-SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if env.bool("BEHIND_PROXY", default=False) else None
+SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if env.switch("BEHIND_PROXY", default=False) else None
 X_FRAME_OPTIONS = "DENY"
 # Everything comes from this site. Inline is only the import map, known by its nonce; no style, and no handler.
 CONTENT_SECURITY_POLICY = {
@@ -230,7 +231,7 @@ DATA_UPLOAD_MAX_MEMORY_SIZE = 6 * MAX_CONTENT_BYTES + 4096
 
 # Under /v1/, tools that a request offers and does not insist on: some clients offer theirs with every message. A model
 # that calls none is within the protocol, but what needs them learns of it late.
-IGNORE_TOOLS = env.bool("IGNORE_TOOLS", default=False)
+IGNORE_TOOLS = env.switch("IGNORE_TOOLS", default=False)
 
 # Of one API key or one session. Beyond them it is told to wait, whatever its user's tier allows.
 REQUESTS_PER_MINUTE = env.whole("REQUESTS_PER_MINUTE", 600)
@@ -251,9 +252,9 @@ MAX_ATTEMPTS = env.whole("MAX_ATTEMPTS", 5)
 # Messages a queue may hold beyond what workers run: the fewer, the longer order can still change.
 DISPATCH_LOOKAHEAD = env.whole("DISPATCH_LOOKAHEAD", 8, least=0)
 # A turn of a chat prefers the worker whose prefix cache is warm for it.
-AFFINITY = env.bool("AFFINITY", default=True)
+AFFINITY = env.switch("AFFINITY", default=True)
 # Titles and summaries. Off while workers or reapers of a release before them run: these would take them for replies.
-BACKGROUND_RUNS = env.bool("BACKGROUND_RUNS", default=True)
+BACKGROUND_RUNS = env.switch("BACKGROUND_RUNS", default=True)
 # How long a web process that stops lets answers go on that end with their connection.
 WEB_DRAIN_S = env.whole("WEB_DRAIN_S", 30, least=0)
 HEARTBEAT_S = 15
@@ -272,7 +273,7 @@ LOGGING = {
         "no_refusals": {"()": "chatsite.log.NoRefusals"},
     },
     "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "line", "filters": ["security"]}},
-    "root": {"handlers": ["console"], "level": env.str("LOG_LEVEL", default="INFO")},
+    "root": {"handlers": ["console"], "level": env.level("LOG_LEVEL", default="INFO")},
     # Below INFO it logs SQL with its parameters: what people wrote.
     "loggers": {
         "django.db.backends": {"level": "INFO"},

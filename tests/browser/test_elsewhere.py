@@ -22,8 +22,7 @@ def test_a_second_tab_sees_the_same_answer_grow(alice: Visitor) -> None:
 
 def test_what_is_asked_in_one_browser_appears_in_another_which_can_stop_it(alice: Visitor, elsewhere: Visitor) -> None:
     alice.ask_and_wait(scripted("First."), "First.")
-    with elsewhere.page.expect_response("**/api/events*"):
-        elsewhere.page.goto(alice.page.url)
+    elsewhere.listen(alice.page.url)
 
     alice.ask(SILENCE)
     expect(elsewhere.texts).to_have_text([scripted("First."), "First.", SILENCE, ""])
@@ -36,8 +35,7 @@ def test_what_is_asked_in_one_browser_appears_in_another_which_can_stop_it(alice
 
 def test_an_answer_that_was_tried_again_elsewhere_is_replaced_here(alice: Visitor, elsewhere: Visitor) -> None:
     alice.ask_and_wait(scripted("First."), "First.")
-    with elsewhere.page.expect_response("**/api/events*"):
-        elsewhere.page.goto(alice.page.url)
+    elsewhere.listen(alice.page.url)
 
     messages = f"/api/chats/{alice.chat_id}/messages"
     old_id = alice.api(messages)["results"][-1]["id"]
@@ -54,8 +52,7 @@ def test_an_answer_that_was_tried_again_elsewhere_is_replaced_here(alice: Visito
 
 
 def test_a_chat_begun_renamed_and_deleted_elsewhere_changes_the_list_here(alice: Visitor, elsewhere: Visitor) -> None:
-    with elsewhere.page.expect_response("**/api/events*"):
-        elsewhere.page.goto("/")
+    elsewhere.listen("/")
     alice.ask_and_wait(scripted("Hi."), "Hi.")
     expect(elsewhere.chats).to_have_text([re.compile("^(Please|Hi$)")])  # its title may be there already
 
@@ -112,8 +109,7 @@ def test_a_refused_connection_is_told_and_tried_again(alice: Visitor) -> None:
 
 
 def test_a_page_whose_session_is_over_says_so_when_it_is_used(alice: Visitor) -> None:
-    with alice.page.expect_request_finished(lambda request: request.resource_type == "fetch"):
-        alice.page.reload()
+    alice.listen()
     alice.context.clear_cookies(name="sessionid")
 
     alice.ask("Do not lose this")

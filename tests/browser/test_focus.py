@@ -84,8 +84,7 @@ def test_by_keyboard_a_deletion_leads_to_undo_and_that_back_to_the_chat(alice: V
 
 def test_a_list_that_changes_keeps_the_focus_where_it_was(alice: Visitor) -> None:
     alice.open_chat("One")
-    with alice.page.expect_response("**/api/events*"):
-        alice.page.reload()
+    alice.listen()
     one = alice.page.get_by_role("link", name="One")
     one.focus()
 
@@ -97,8 +96,7 @@ def test_a_list_that_changes_keeps_the_focus_where_it_was(alice: Visitor) -> Non
 
 def test_what_came_while_a_menu_was_open_is_listed_when_it_closes(alice: Visitor) -> None:
     alice.open_chat("One")
-    with alice.page.expect_response("**/api/events*"):
-        alice.page.reload()
+    alice.listen()
     dots(alice, "One").click()
     with alice.page.expect_request_finished(lambda request: request.resource_type == "fetch"):
         alice.open_chat("Two")

@@ -59,8 +59,7 @@ def listener(alice: Visitor) -> Visitor:
     """Alice with three chats, once her page listens."""
     for title in ("One", "Two", "Three"):
         alice.open_chat(title)
-    with alice.page.expect_response("**/api/events*"):
-        alice.page.reload()
+    alice.listen()
     expect(alice.chats).to_have_text(["Three", "Two", "One"])
     return alice
 
@@ -139,8 +138,7 @@ def test_a_chat_that_is_gone_on_with_moves_to_today(alice: Visitor, scripted_sta
 
 def test_older_chats_come_as_one_scrolls_and_stay_when_the_list_changes(alice: Visitor, scripted_stack: Stack) -> None:
     titles = write_pages(scripted_stack, alice, CHATS_A_PAGE * 2 + 2)
-    with alice.page.expect_response("**/api/events*"):
-        alice.page.reload()
+    alice.listen()
     expect(alice.chats).to_have_text(titles[:CHATS_A_PAGE])
 
     scroll_to_end(alice)
@@ -208,8 +206,7 @@ def test_a_chat_deleted_while_nobody_listened_is_not_kept_among_the_older_ones(
     alice: Visitor, scripted_stack: Stack
 ) -> None:
     titles = write_pages(scripted_stack, alice, CHATS_A_PAGE * 2 + 2)
-    with alice.page.expect_response("**/api/events*"):
-        alice.page.reload()
+    alice.listen()
     scroll_to_end(alice)
     expect(alice.chats).to_have_text(titles[: CHATS_A_PAGE * 2])
     with psycopg.connect(scripted_stack.database_url, autocommit=True) as connection:
@@ -401,8 +398,7 @@ def test_an_answer_goes_on_until_its_chat_is_really_deleted(alice: Visitor, else
     alice.ask(SILENCE)
     expect(alice.stop).to_be_visible()
     expect(alice.page).to_have_url(re.compile("/chats/"))
-    with elsewhere.page.expect_response("**/api/events*"):
-        elsewhere.page.goto(alice.page.url)
+    elsewhere.listen(alice.page.url)
     alice.menu(0, "Delete")
     expect(alice.undo).to_be_visible()
     alice.undo.click()

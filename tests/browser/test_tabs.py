@@ -195,8 +195,7 @@ def test_a_chat_renamed_and_deleted_shows_in_tabs_and_browsers(alice: Visitor, e
     alice.ask(GROWING)
     expect(alice.answers).to_contain_text("word3")
     second = alice.another_tab(alice.page.url)
-    with elsewhere.page.expect_response("**/api/events*"):
-        elsewhere.page.goto(alice.page.url)
+    elsewhere.listen(alice.page.url)
     everywhere = (alice, second, elsewhere)
     for page in everywhere:
         expect(page.answers).to_have_text([LONG])
@@ -257,8 +256,7 @@ def test_signing_out_in_one_tab_shows_in_all_of_its_browser_and_in_no_other(
 def test_where_tabs_cannot_find_each_other_each_has_its_own_connection(alice: Visitor, missing: str) -> None:
     connections = Connections.of(alice)
     alice.context.add_init_script(missing)
-    with alice.page.expect_response("**/api/events*"):
-        alice.page.reload()
+    alice.listen()
     other = alice.another_tab("/")
 
     other.ask(GROWING)

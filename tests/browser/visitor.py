@@ -83,6 +83,13 @@ class Visitor:
         expect(self.answers.last).to_have_text(answer)
         expect(self.stop).to_be_hidden()
 
+    def listen(self, address: str = "") -> None:
+        """Open a page, or this one anew, and wait until it listens and has fetched what it may have missed."""
+        address = address or self.page.url
+        self.page.goto("about:blank")  # so that what is waited for is not of the page before
+        with self.page.expect_request_finished(lambda request: request.resource_type == "fetch"):
+            self.page.goto(address)
+
     def another_tab(self, address: str) -> Visitor:
         """The same browser's next tab, once it listens: by the connection that another tab of it holds."""
         tab = Visitor(self.context, self.context.new_page(), self.complaints)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import ssl
+import subprocess
+import sys
 from collections.abc import Callable
 from io import StringIO
 from typing import cast
@@ -16,6 +19,7 @@ from redis import Redis
 
 from chat.management.commands import migrate
 from chatsite.given import Given
+from launcher.places import ROOT
 
 env = Given()
 Read = Callable[[], object]
@@ -26,6 +30,9 @@ Read = Callable[[], object]
     [
         *((text, lambda: env.whole("WISH", 5)) for text in ("0", "-1", "1.5", "many", "nan", "")),
         *((text, lambda: env.seconds("WISH", 5, least=1)) for text in ("0", "-5", "nan", "inf", "soon", "")),
+        *((text, lambda: env.switch("WISH", default=False)) for text in ("maybe", "ture", "2")),
+        ("loud", lambda: env.level("WISH", "INFO")),
+        ("", lambda: env.text("WISH")),
         *((text, lambda: env.postgres("WISH")) for text in ("nonsense", "redis://x", "postgres://host", "mysql://a/b")),
         *((text, lambda: env.redis("WISH", may_be_cluster=True)) for text in ("", "http://x", "redis+clsuter://x")),
         ("redis+cluster://:hidden#x@127.0.0.1:7000", lambda: env.redis("WISH", may_be_cluster=True)),
@@ -43,6 +50,14 @@ def test_what_cannot_be_meant_is_refused_by_name(monkeypatch: pytest.MonkeyPatch
 
 def test_what_is_meant_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     assert env.whole("WISH", 5) == 5
+    assert env.switch("WISH", default=True)
+    monkeypatch.setenv("WISH", "Off")
+    assert not env.switch("WISH", default=True)
+    monkeypatch.setenv("WISH", "")  # as of a compose file's ${WISH:-}
+    assert env.switch("WISH", default=True)
+    assert env.level("WISH", "INFO") == "INFO"
+    monkeypatch.setenv("WISH", "warning")
+    assert env.level("WISH", "INFO") == "WARNING"
     monkeypatch.setenv("WISH", "0")
     assert env.whole("WISH", 5, least=0) == 0
     monkeypatch.setenv("WISH", "unix:///run/valkey.sock?db=1")
@@ -51,6 +66,26 @@ def test_what_is_meant_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     assert env.seconds("WISH", 5, least=1) == 2.5
     monkeypatch.setenv("WISH", "postgres://ada:pass@db:5432/palaver?sslmode=verify-full")
     assert env.postgres("WISH")["OPTIONS"] == {"sslmode": "verify-full"}
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["manage.py check", "-m chatsite.serve --port 0", "-m inference.worker --model default --worker-name w"],
+)
+def test_a_process_that_ends_for_it_says_so_in_one_line(command: str) -> None:
+    environ = {**os.environ, "HTTPS": "ture", "PALAVER_STATE": "/nowhere"}
+    told = subprocess.run(
+        [sys.executable, *command.split()],
+        cwd=ROOT,
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert (told.returncode, told.stdout) == (1, "")
+    assert told.stderr == "HTTPS must be true or false, not 'ture'\n"
 
 
 @pytest.mark.parametrize("url", ["rediss://:hidden@broker:6379/0", "rediss://:hidden@broker:6379/0?ssl_ca_certs=/ca"])
