@@ -5,7 +5,6 @@ import { Feed } from "./feed.js";
 import { Mirror } from "./mirror.js";
 import { Notices } from "./notices.js";
 import { Run } from "./run.js";
-import { gettext } from "./words.js";
 
 export class Following {
   #main = document.querySelector("#main");
@@ -71,11 +70,12 @@ export class Following {
     this.#live = new Run(id, this.#transcript.begin(), {
       restart: () => this.#feed.follow(id),
       end: (...how) => this.#end(...how),
+      started: () => this.#notices.sayStarted(),
       say: (text) => this.#notices.say(text),
     });
     this.#tail.show(id);
     this.#composer.live = true;
-    this.#notices.say(gettext("Answering…"));
+    this.#notices.sayAsked();
     this.#feed.follow(id);
   }
 

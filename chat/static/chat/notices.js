@@ -36,6 +36,17 @@ export class Notices {
     this.#saidOnce = text;
   }
 
+  /** Tell a screen reader that a run was asked for: who answers it is not known. */
+  sayAsked() {
+    this.#saidOnce = "";
+    this.say(gettext("Answering…"));
+  }
+
+  /** Tell a screen reader that words will come, and once more who answers: what was said just now may go unread. */
+  sayStarted() {
+    this.say([gettext("Answering…"), this.#saidOnce].filter(Boolean).join(" "));
+  }
+
   /** Tell a screen reader that a run has ended: how, and the whole answer, once. */
   sayEnded(note, answer) {
     this.say([note || gettext("Answer complete."), answer].filter(Boolean).join(" "));

@@ -10,19 +10,19 @@ export class Run {
   #answer;
   #waiting;
   #restart;
+  #started;
   #end;
-  #say;
 
   /**
-   * `restart()` is called when text is missing, `end(status, data, isWhole)` when the run is over, `say(text)` with
-   * what somebody who cannot see the page has to know.
+   * `restart()` is called when text is missing, `started()` when a worker has it, `end(status, data, isWhole)` when it is
+   * over, `say(text)` with what somebody who cannot see the page has to know of its wait.
    */
-  constructor(id, answer, { restart, end, say }) {
+  constructor(id, answer, { restart, started, end, say }) {
     this.id = id;
     this.#answer = answer;
     this.#restart = restart;
+    this.#started = started;
     this.#end = end;
-    this.#say = say;
     this.#waiting = new Waiting({ show: (text) => answer.wait(text), say });
   }
 
@@ -31,7 +31,7 @@ export class Run {
       case "queued":
         return this.#waiting.hear(data);
       case "started":
-        this.#say(gettext("Answering…"));
+        this.#started();
         this.#expect();
         return this.#answer.wait(gettext("Thinking…"));
       case "delta":
