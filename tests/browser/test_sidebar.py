@@ -202,6 +202,20 @@ def test_a_page_of_older_chats_is_fetched_once_and_one_that_fails_is_left_to_be_
     expect(alice.page.get_by_role("link", name="Chat 1", exact=True)).to_be_focused()
 
 
+def test_a_chat_whose_page_is_found_gone_before_it_is_told_leaves_the_list(
+    alice: Visitor, scripted_stack: Stack
+) -> None:
+    one = alice.open_chat("One")
+    alice.listen(f"/chats/{one}")
+    with psycopg.connect(scripted_stack.database_url, autocommit=True) as connection:
+        connection.execute("DELETE FROM chat_chat WHERE id = %s", [one])
+
+    alice.open_chat("Two")  # for which the page is fetched again
+
+    expect(alice.page.get_by_text("This chat has been deleted.")).to_be_visible()
+    expect(alice.chats).to_have_count(0)
+
+
 def test_a_chat_deleted_while_nobody_listened_is_not_kept_among_the_older_ones(
     alice: Visitor, scripted_stack: Stack
 ) -> None:

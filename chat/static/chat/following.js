@@ -136,6 +136,7 @@ export class Following {
   #retire(why) {
     if (this.#isRetired) return;
     this.#isRetired = true;
+    if (why === "gone") this.#sidebar.remove(this.#chatId); // whose event may be on its way still
     this.#feed.close();
     this.#live?.abandon(this.#notices.unfinished(why));
     this.#live = null;
