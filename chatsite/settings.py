@@ -144,7 +144,6 @@ LANGUAGE_CODE = "en"
 # Of the pages; what the API says is English.
 LANGUAGES = [("en", "English"), ("fa", "فارسی"), ("zh-hans", "简体中文")]
 LOCALE_PATHS = [BASE_DIR / "locale"]
-LANGUAGE_COOKIE_SECURE = env.switch("HTTPS", default=not DEBUG)
 LANGUAGE_COOKIE_HTTPONLY = True
 LANGUAGE_COOKIE_SAMESITE = "Lax"
 LANGUAGE_COOKIE_AGE = 3600 * 24 * 365
@@ -163,6 +162,7 @@ STORAGES = {
 HTTPS = env.switch("HTTPS", default=not DEBUG)
 SESSION_COOKIE_SECURE = HTTPS
 CSRF_COOKIE_SECURE = HTTPS
+LANGUAGE_COOKIE_SECURE = HTTPS
 SECURE_SSL_REDIRECT = HTTPS
 SECURE_HSTS_SECONDS = 3600 * 24 * 365 if HTTPS else 0
 # HSTS for other names below ours, and for good: not ours to decide.
